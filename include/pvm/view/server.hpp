@@ -8,25 +8,20 @@
 #include <atomic>
 #include <charconv>
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
-#include <fstream>
 #include <functional>
-#include <mutex>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include <pvm/core/need_httplib.hpp>
 
 #include <httplib.h>
 
 #include <pvm/core/error.hpp>
-#include <pvm/view/connection.hpp>
+#include <pvm/serve/connection.hpp>
+#include <pvm/serve/guard.hpp>
 
 namespace pvm::inline v0::view {
 
@@ -43,84 +38,6 @@ struct Response {
   std::string body;
 };
 
-/// 32 random hexadecimal digits, from the system.
-inline std::string random_token() {
-  std::ifstream source("/dev/urandom", std::ios::binary);
-  std::string token;
-  for (int i = 0; i < 16; ++i) {
-    const int byte = source.get();
-    if (!source) throw Error(Fault::usage, "no token can be made: /dev/urandom cannot be read");
-    constexpr std::string_view digits = "0123456789abcdef";
-    token += digits[static_cast<std::size_t>(byte / 16)];
-    token += digits[static_cast<std::size_t>(byte % 16)];
-  }
-  return token;
-}
-
-namespace detail {
-
-/// Whether two texts are equal, in a time that does not tell where they differ.
-inline bool same_secret(std::string_view a, std::string_view b) {
-  unsigned difference = a.size() == b.size() ? 0 : 1;
-  for (std::size_t i = 0; i < b.size(); ++i) {
-    difference |= static_cast<unsigned>((i < a.size() ? a[i] : 0) ^ b[i]);
-  }
-  return difference == 0;
-}
-
-/// A fixed number of threads, and a queue no longer than that: further connections wait in the
-/// kernel, which refuses them when it has enough.
-class FewConnections : public httplib::TaskQueue {
- public:
-  explicit FewConnections(std::size_t threads) {
-    for (std::size_t i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
-  }
-
-  // Depending on the version it returns nothing, or whether the task was taken.
-  using Enqueued = decltype(std::declval<httplib::TaskQueue&>().enqueue(std::function<void()>()));
-  Enqueued enqueue(std::function<void()> task) override {
-    {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] { return tasks_.size() < threads_.size() || ends_; });
-      tasks_.push_back(std::move(task));
-    }
-    changed_.notify_all();
-    return Enqueued(true);
-  }
-  void shutdown() override {
-    {
-      const std::lock_guard lock(mutex_);
-      ends_ = true;
-    }
-    changed_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
-  }
-
- private:
-  void work() {
-    for (;;) {
-      std::function<void()> task;
-      {
-        std::unique_lock lock(mutex_);
-        changed_.wait(lock, [this] { return !tasks_.empty() || ends_; });
-        if (tasks_.empty()) return;
-        task = std::move(tasks_.front());
-        tasks_.pop_front();
-      }
-      changed_.notify_all();
-      task();
-    }
-  }
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::function<void()>> tasks_;
-  std::vector<std::thread> threads_;
-  bool ends_ = false;
-};
-
-}  // namespace detail
-
 /// Answers requests, on threads of its own, with what `answer` returns. It lets in only requests
 /// with the token, for the address that it is called by (a page of another name that leads here is
 /// refused), and from no page but its own. Nothing in a request is used as the name of a file.
@@ -132,8 +49,8 @@ class Server : private httplib::Server {
   /// Listens on `address` and `port`, or on one of the next 15 ports if `others` and this one is in
   /// use. Throws Error (Fault::usage) if that fails.
   Server(const std::string& address, int port, bool others, Answer answer)
-      : address_(address), token_(random_token()), answer_(std::move(answer)) {
-    new_task_queue = [] { return new detail::FewConnections(threads); };
+      : address_(address), token_(serve::random_token()), answer_(std::move(answer)) {
+    new_task_queue = [] { return new serve::detail::BoundedThreads(threads); };
     set_pre_routing_handler([this](const httplib::Request& request, httplib::Response& response) {
       respond(request, response);
       return HandlerResponse::Handled;
@@ -223,7 +140,7 @@ class Server : private httplib::Server {
     const std::string token = request.has_header("X-Pvm-Token")
                                   ? request.get_header_value("X-Pvm-Token")
                                   : request.get_param_value("token");
-    if (!detail::same_secret(token, token_)) {
+    if (!serve::detail::same_secret(token, token_)) {
       return refuse(403,
                     "The token is missing or another run's; open the address that pvm printed.");
     }
@@ -234,11 +151,13 @@ class Server : private httplib::Server {
   }
 
   bool process_and_close_socket(socket_t socket) override {
-    Connection connection(socket);
+    using Waited = serve::Connection::Waited;
+    serve::Connection connection(socket, {});
     constexpr int patience = 100;  // tenths of a second that a connection may be silent
     for (int silent = 0; silent < patience && !ends_.load();) {
-      if (!connection.wait_for_request(std::chrono::milliseconds(100))) {
-        if (connection.has_news()) return false;  // the client has gone
+      const Waited waited = connection.wait_for_request(std::chrono::milliseconds(100));
+      if (waited == Waited::end) return false;
+      if (waited == Waited::silence) {
         ++silent;
         continue;
       }
