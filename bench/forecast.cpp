@@ -24,7 +24,15 @@
 
 namespace {
 
-/// A rank's machine, and how ranks are connected. Times in seconds, rates in bytes per second.
+/// How ranks are connected. Times in seconds, rates in bytes per second.
+struct Network {
+  int near;  ///< so many ranks are connected by the near network
+  double near_rate, near_latency;
+  double far_rate, far_latency;
+  double per_message;  ///< time of a message to one more rank
+};
+
+/// A rank's machine.
 struct Machine {
   const char* name;
   const char* what;
@@ -35,48 +43,42 @@ struct Machine {
   double chip;          ///< bytes of weights that fit on the chip: then none is streamed
   double chip_rate;     ///< rate of reading these
   double chain;         ///< a step's time that no number of ranks shortens
-  int near;             ///< so many ranks are connected by the near network
-  double near_rate, near_latency;
-  double far_rate, far_latency;
-  double per_message;  ///< time of a message to one more rank
-  double overlap;      ///< share of the pass that runs while messages are on their way
+  double overlap;       ///< share of the pass that runs while messages are on their way
+  Network network;
 };
 
-// GPU: one sequence in bf16, fitted to today's rates of small, med and large on one H200
-// (docs/performance.md). Host: one core of an AMD EPYC (Zen 5), fp32, small.
+/// An H200 with one sequence in bf16, fitted to today's rates of small, med and large
+/// (docs/performance.md).
+constexpr Machine h200(const char* name, const char* what, const Network& network) {
+  return {.name = name,
+          .what = what,
+          .weight_bytes = 2,
+          .folds = 0,
+          .memory = 2.76e12,
+          .cached = 30e6,
+          .chip = 40e6,
+          .chip_rate = 30e12,
+          .chain = 6.5e-6,
+          .overlap = 1.0 / 16,
+          .network = network};
+}
+
 const Machine machines[] = {
-    {.name = "nvlink",
-     .what = "H200s in one NVLink network, bf16",
-     .weight_bytes = 2,
-     .folds = 0,
-     .memory = 2.76e12,
-     .cached = 30e6,
-     .chip = 40e6,
-     .chip_rate = 30e12,
-     .chain = 6.5e-6,
-     .near = 1 << 20,
-     .near_rate = 450e9,
-     .near_latency = 2e-6,
-     .far_rate = 450e9,
-     .far_latency = 2e-6,
-     .per_message = 0.05e-6,
-     .overlap = 1.0 / 16},
-    {.name = "ethernet",
-     .what = "8 H200s a host, 400 Gb/s Ethernet for each GPU, bf16",
-     .weight_bytes = 2,
-     .folds = 0,
-     .memory = 2.76e12,
-     .cached = 30e6,
-     .chip = 40e6,
-     .chip_rate = 30e12,
-     .chain = 6.5e-6,
-     .near = 8,
-     .near_rate = 450e9,
-     .near_latency = 2e-6,
-     .far_rate = 50e9,
-     .far_latency = 8e-6,
-     .per_message = 0.3e-6,
-     .overlap = 1.0 / 16},
+    h200("nvlink", "H200s in one NVLink network, bf16",
+         {.near = 1 << 20,
+          .near_rate = 450e9,
+          .near_latency = 2e-6,
+          .far_rate = 450e9,
+          .far_latency = 2e-6,
+          .per_message = 0.05e-6}),
+    h200("ethernet", "8 H200s a host, 400 Gb/s Ethernet for each GPU, bf16",
+         {.near = 8,
+          .near_rate = 450e9,
+          .near_latency = 2e-6,
+          .far_rate = 50e9,
+          .far_latency = 8e-6,
+          .per_message = 0.3e-6}),
+    // One core of an AMD EPYC (Zen 5), fp32, small.
     {.name = "host",
      .what = "one core a rank, shared memory, fp32",
      .weight_bytes = 4,
@@ -86,13 +88,13 @@ const Machine machines[] = {
      .chip = 0,
      .chip_rate = 1,
      .chain = 0,
-     .near = 1 << 20,
-     .near_rate = 10e9,
-     .near_latency = 30e-6,
-     .far_rate = 10e9,
-     .far_latency = 30e-6,
-     .per_message = 5e-6,
-     .overlap = 0},
+     .overlap = 0,
+     .network = {.near = 1 << 20,
+                 .near_rate = 10e9,
+                 .near_latency = 30e-6,
+                 .far_rate = 10e9,
+                 .far_latency = 30e-6,
+                 .per_message = 5e-6}},
 };
 
 struct Forecast {
@@ -119,12 +121,13 @@ Forecast forecast(const pvm::Connectome& net, const Machine& machine, int ranks)
   const double all = static_cast<double>(net.units.size()) * net.hidden * sizeof(float);
   f.sent = all * (ranks - 1) / ranks;
   if (ranks > 1) {
-    const bool is_near = ranks <= machine.near;
-    const double rate = is_near ? machine.near_rate : machine.far_rate;
-    const double latency = is_near ? machine.near_latency : machine.far_latency;
+    const bool is_near = ranks <= machine.network.near;
+    const double rate = is_near ? machine.network.near_rate : machine.network.far_rate;
+    const double latency = is_near ? machine.network.near_latency : machine.network.far_latency;
     // Ranks of one host pass on to each other what comes from others.
-    const double messages = is_near ? ranks - 1 : ranks / machine.near + machine.near - 2;
-    f.exchange = latency + messages * machine.per_message + f.sent / rate;
+    const double messages =
+        is_near ? ranks - 1 : ranks / machine.network.near + machine.network.near - 2;
+    f.exchange = latency + messages * machine.network.per_message + f.sent / rate;
   }
   f.step = machine.chain + f.pass + std::max(0.0, f.exchange - machine.overlap * f.pass);
   return f;
