@@ -31,38 +31,19 @@
 #include <pvm/readout/tracker.hpp>
 
 #include "catch.hpp"
+#include "readout_helpers.hpp"
 #include "train_helpers.hpp"
 
 namespace {
 
 namespace io = pvm::io;
 namespace readout = pvm::readout;
+using readout_test::random_floats;
+using readout_test::random_frame;
+using readout_test::spec_of;
 using train_test::contains;
 using train_test::error_of;
 using train_test::TempDir;
-
-pvm::Spec spec_of(std::vector<int> layers, int hidden, int block = 5) {
-  pvm::Spec spec = train_test::tiny_spec();
-  spec.layer_shapes = std::move(layers);
-  spec.hidden_block_size = hidden;
-  spec.input_block_size = block;
-  pvm::validate(spec, "spec_of");
-  return spec;
-}
-
-std::vector<float> random_floats(std::size_t count, std::uint64_t seed) {
-  std::vector<float> values(count);
-  for (std::size_t i = 0; i < count; ++i) values[i] = pvm::uniform(seed, i);
-  return values;
-}
-
-std::vector<std::uint8_t> random_frame(const pvm::Spec& spec, std::uint64_t seed) {
-  std::vector<std::uint8_t> frame(spec.frame_size());
-  for (std::size_t i = 0; i < frame.size(); ++i) {
-    frame[i] = static_cast<std::uint8_t>(256 * pvm::uniform(seed, i));
-  }
-  return frame;
-}
 
 io::Label random_label(const pvm::Spec& spec, std::uint64_t seed) {
   if (pvm::uniform(seed, 0) < 0.3F) return io::Label::absent();
