@@ -21,6 +21,7 @@
 #include <pvm/core/error.hpp>
 #include <pvm/serve/connection.hpp>
 #include <pvm/serve/guard.hpp>
+#include <pvm/serve/server_name.hpp>
 
 namespace pvm::inline v0::serve {
 
@@ -116,9 +117,7 @@ class Server : private httplib::Server {
   Server& operator=(const Server&) = delete;
 
   [[nodiscard]] int port() const noexcept { return options_.port; }
-  [[nodiscard]] std::string url() const {
-    return "http://" + host() + ":" + std::to_string(options_.port);
-  }
+  [[nodiscard]] std::string url() const { return name().url(); }
 
  private:
   bool bind() {
@@ -126,38 +125,10 @@ class Server : private httplib::Server {
     options_.port = bind_to_any_port(options_.address);
     return options_.port > 0;
   }
-  [[nodiscard]] bool on_all_addresses() const {
-    return options_.address == "0.0.0.0" || options_.address == "::";
-  }
-  [[nodiscard]] std::string host() const {
-    if (on_all_addresses()) return "127.0.0.1";
-    return options_.address.find(':') == std::string::npos ? options_.address
-                                                           : "[" + options_.address + "]";
-  }
-
-  /// Whether `host`, a header, names this server. One that listens on all addresses is called by
-  /// any number, but not by any name.
-  [[nodiscard]] bool is_this(const std::string& host) const {
-    const std::string port = ":" + std::to_string(options_.port);
-    if (!host.ends_with(port)) return false;
-    const std::string name = host.substr(0, host.size() - port.size());
-    if (name == "127.0.0.1" || name == "localhost" || name == "[::1]" || name == this->host()) {
-      return true;
-    }
-    return on_all_addresses() && !name.empty() &&
-           name.find_first_not_of("0123456789.") == std::string::npos;
-  }
+  [[nodiscard]] ServerName name() const { return {options_.address, options_.port}; }
 
   [[nodiscard]] std::string why_refused(const httplib::Request& request) const {
-    if (!is_this(request.get_header_value("Host"))) {
-      return "This server goes by another name; use the address that pvm printed.";
-    }
-    if (request.has_header("Origin")) {
-      const std::string origin = request.get_header_value("Origin");
-      if (!origin.starts_with("http://") || !is_this(origin.substr(7))) {
-        return "Requests of other pages are not answered.";
-      }
-    }
+    if (std::string why = name().why_not(request); !why.empty()) return why;
     if (request.has_header("Content-Encoding")) return "Compressed bodies are not read.";
     constexpr std::string_view bearer = "Bearer ";
     std::string token = request.get_header_value("X-Pvm-Token");

@@ -22,6 +22,7 @@
 #include <pvm/core/error.hpp>
 #include <pvm/serve/connection.hpp>
 #include <pvm/serve/guard.hpp>
+#include <pvm/serve/server_name.hpp>
 
 namespace pvm::inline v0::view {
 
@@ -84,28 +85,10 @@ class Server : private httplib::Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  [[nodiscard]] std::string url() const {
-    return "http://" + host() + ":" + std::to_string(port_) + "/?token=" + token_;
-  }
+  [[nodiscard]] std::string url() const { return name().url() + "/?token=" + token_; }
 
  private:
-  [[nodiscard]] std::string host() const {
-    if (address_ == "0.0.0.0" || address_ == "::") return "127.0.0.1";
-    return address_.find(':') == std::string::npos ? address_ : "[" + address_ + "]";
-  }
-
-  /// Whether `host`, a header, names this server. One that listens on all addresses is called by
-  /// any number, but not by any name.
-  [[nodiscard]] bool is_this(const std::string& host) const {
-    const std::string port = ":" + std::to_string(port_);
-    if (!host.ends_with(port)) return false;
-    const std::string name = host.substr(0, host.size() - port.size());
-    if (name == "127.0.0.1" || name == "localhost" || name == "[::1]" || name == this->host()) {
-      return true;
-    }
-    const bool all = address_ == "0.0.0.0" || address_ == "::";
-    return all && !name.empty() && name.find_first_not_of("0123456789.") == std::string::npos;
-  }
+  [[nodiscard]] serve::ServerName name() const { return {address_, port_}; }
 
   void respond(const httplib::Request& request, httplib::Response& response) {
     const Response answered = answer_to(request);
@@ -125,15 +108,7 @@ class Server : private httplib::Server {
     const auto refuse = [](int status, const std::string& why) {
       return Response{status, "text/plain; charset=utf-8", why + "\n"};
     };
-    if (!is_this(request.get_header_value("Host"))) {
-      return refuse(403, "This server goes by another name; open the address that pvm printed.");
-    }
-    if (request.has_header("Origin")) {
-      const std::string origin = request.get_header_value("Origin");
-      if (!origin.starts_with("http://") || !is_this(origin.substr(7))) {
-        return refuse(403, "Requests of other pages are not answered.");
-      }
-    }
+    if (const std::string why = name().why_not(request); !why.empty()) return refuse(403, why);
     if (request.method != "GET" && request.method != "POST") {
       return refuse(405, "Only GET and POST are answered.");
     }
