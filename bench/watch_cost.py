@@ -2,11 +2,11 @@
 # SPDX-FileCopyrightText: 2026 The pvm authors
 # SPDX-License-Identifier: Apache-2.0
 
-"""What the live page costs a run: the rate of steps without --live, with a page that nobody looks at,
-and with one page that is looked at, which asks for 30 pictures a second and for the status, as the
-page in a browser does (whose own work is not in it). The three kinds of run take turns.
+"""What it costs to watch a run: the rate of steps of a plain run; with a live page that nobody looks
+at; with one page that is looked at, which asks for 30 pictures a second and for the status, as the
+page in a browser does (whose own work is not in it); and with a trace. The kinds of run take turns.
 
-    bench/live_cost.py build/run/examples/pvm [--rounds 5] -- -S model_zoo/small.json -f clip.avi --steps 20000
+    bench/watch_cost.py build/run/examples/pvm [--rounds 5] -- -S model_zoo/small.json -f clip.avi --steps 20000
 """
 
 import argparse
@@ -21,7 +21,7 @@ import threading
 import time
 import urllib.request
 
-KINDS = ("without", "nobody", "one page")
+KINDS = ("plain", "live, nobody looks", "live, one page", "trace")
 
 
 class Page:
@@ -66,15 +66,17 @@ def run(kind, pvm, arguments):
     with tempfile.TemporaryDirectory() as folder:
         metrics = os.path.join(folder, "metrics.jsonl")
         command = [pvm, *arguments, "--metrics", metrics, "-o", os.path.join(folder, "out.safetensors")]
-        if kind != "without":
+        if kind.startswith("live"):
             command += ["--live", "0"]
+        if kind == "trace":
+            command += ["--trace", os.path.join(folder, "trace.json")]
         before, started = os.times(), time.monotonic()
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         page, said = None, []
         for line in process.stdout:
             said.append(line)
             found = re.search(r"http://\S+\?token=\w+", line)
-            if found and kind == "one page" and page is None:
+            if found and kind == "live, one page" and page is None:
                 page = Page(found[0])
         if process.wait() != 0:
             sys.exit("".join(said))
@@ -97,7 +99,7 @@ def main():
     for _ in range(choices.rounds):
         for kind in KINDS:
             results[kind].append(run(kind, choices.pvm, choices.arguments))
-    plain = results["without"]
+    plain = results["plain"]
     for kind in KINDS:
         rates, seconds, pictures = zip(*results[kind])
         costs = [100 * (1 - rate / before[0]) for rate, before in zip(rates, plain)]
