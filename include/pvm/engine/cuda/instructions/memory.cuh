@@ -129,6 +129,12 @@ __device__ __forceinline__ unsigned int sm_number() {
   asm volatile("mov.u32 %0, %smid;" : "=r"(number));
   return number;
 }
+/// The GPU's timer, which all SMs share, in nanoseconds. It ticks about every 32 ns, or more rarely.
+__device__ __forceinline__ unsigned long long nanosecond_timer() {
+  unsigned long long now;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)::"memory");
+  return now;
+}
 /// The cycles of an atomic operation that leaves `*p` as it is. Where the L2 cache has two sides,
 /// it is done by the side that the address belongs to. `sink` is a word of shared memory.
 __device__ __forceinline__ int time_atomic(std::uint32_t* p, std::uint32_t* sink) {

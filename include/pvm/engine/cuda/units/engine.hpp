@@ -146,6 +146,14 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
            (Sizes::two_plans ? " (W1: " + std::to_string(Sizes::w1_period) + ")" : "") + ", " +
            (options_.graph ? "captured" : "one launch a step");
   }
+#if defined(PVM_TIMELINE)
+  /// What the warps did in some steps of the last launches (timeline.hpp).
+  [[nodiscard]] detail::units::TimelineRecord read_timeline() {
+    this->synchronize();
+    return {streams_.download(marks_), streams_.download(clocks_), streams_.download(sms_),
+            Sizes::warps, timeline_steps};
+  }
+#endif
   /// The bytes of device memory that the engine takes.
   [[nodiscard]] std::size_t memory_needed() const {
     using namespace detail::units;
@@ -271,6 +279,15 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
     d1_ = Array<float>(count(history) * plan_.outputs);
     y_ = Array<float>(2 * plan_.outputs);
     begun_ = Array<unsigned int>(detail::units::rounds);
+#if defined(PVM_TIMELINE)
+    const auto blocks = count(plan_.thread_blocks());
+    marks_ = Array<unsigned long long>(blocks * count(Sizes::warps) * timeline_steps * part_count);
+    clocks_ = Array<unsigned long long>(4 * blocks);
+    sms_ = Array<std::uint32_t>(blocks);
+    streams_.clear(marks_);
+    streams_.clear(clocks_);
+    streams_.clear(sms_);
+#endif
   }
   /// Arguments::begun as if all thread blocks had begun all steps before `step_`: entry i counts
   /// the steps i, i + rounds and so on.
@@ -318,6 +335,9 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
     a.d0 = d0_.get();
     a.d1 = d1_.get();
     a.y = y_.get();
+#if defined(PVM_TIMELINE)
+    a.timeline = {marks_.get(), clocks_.get(), sms_.get(), timeline_first, timeline_steps};
+#endif
     return a;
   }
   /// Where h is that a follower may read.
@@ -469,6 +489,13 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
   detail::units::Sides sides_;
   Array<std::uint8_t> sides_of_sms_;
   Array<std::uint32_t> order_;
+#if defined(PVM_TIMELINE)
+  /// Recorded steps of each launch. The first ones are left out, because warps do not begin a launch
+  /// together.
+  static constexpr int timeline_first = 16, timeline_steps = 8;
+  Array<unsigned long long> marks_, clocks_;
+  Array<std::uint32_t> sms_;
+#endif
 };
 
 /// The engine for networks whose weights stay on the chip, as far as there is room.

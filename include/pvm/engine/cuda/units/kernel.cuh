@@ -136,7 +136,9 @@ __global__ void __launch_bounds__(S::threads, S::thread_blocks_per_sm)
     if (my.patch != not_a_patch) loop.read_patch(u, 0);
   }
   __syncthreads();
+  if (threadIdx.x == 0) loop.mark_launch(0);
   loop.run(held);
+  if (threadIdx.x == 0) loop.mark_launch(1);
   // Streamed 16-bit weights are up to date in device memory already, remainder rows included.
   if constexpr (S::fp32_weights || !S::streams) loop.store_weights(held);
   loop.store_results();

@@ -34,8 +34,10 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::finish_all() {
     if (finishes) {
       begin_units();
     } else {
+      this->mark(Part::wait_tables);
       named_barrier_sync(begun_for_gatherers, finishing);
     }
+    this->mark(Part::listed);
     each_listed_unit([&](int u) { this->make_listed_part(u); });
     reread_thread();
     if (finishes) {
@@ -46,9 +48,12 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::finish_all() {
     reread_thread();
     const bool ends = last();
     if (!ends) {
+      this->mark(Part::wait_x_free);
       named_barrier_sync(x_free, multiplying + finishing);
+      this->mark(Part::patches);
       if (finishes) read_patches(pixels);
       reread_thread();
+      this->mark(Part::gather);
       if (gathers()) gather(now().step + 1);
       reread_thread();
       arrive_gate(gathered);
@@ -68,7 +73,9 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::begin_units() co
     this->prepare(now((turn + 1) & 3));
     add_one_relaxed(a.begun + now().step % rounds);
   }
+  this->mark(Part::wait_tables);
   if (!first()) named_barrier_sync(tables_free, with_units_threads() + folding);
+  this->mark(Part::tables);
   each_own_unit([&](int u) { this->load_coefficients(u); });
   named_barrier_arrive(begun_for_folders, with_units_threads() + folding);
   named_barrier_arrive(begun_for_gatherers, finishing);
@@ -77,7 +84,9 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::begin_units() co
 /// Waits for the sums, then makes and sends h(t) and its inner products.
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Specialised<Precision, Hidden>::finish_units() const {
+  this->mark(Part::wait_sums);
   named_barrier_sync(sums_made, multiplying + finishing);
+  this->mark(Part::hidden);
   each_own_unit([&](int u) { this->finish_unit(u); });
   arrive_gate(hidden_made);
 }
@@ -112,7 +121,9 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::read_patches(Pix
 /// Waits for W1^T d1(t), then makes d0(t).
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Specialised<Precision, Hidden>::finish_gradients() const {
+  this->mark(Part::wait_gradients);
   named_barrier_sync(gradients_made, multiplying + with_units_threads());
+  this->mark(Part::gradient);
   each_own_unit([&](int u) { this->finish_gradient(u); });
 }
 

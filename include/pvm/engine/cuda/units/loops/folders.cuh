@@ -33,8 +33,11 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::fold_all() {
     // on, the other blocks of W0; from start[2] on, the blocks of W1; start[3] is the end.
     const std::uint32_t* start =
         list<std::uint32_t>(p.folding_start) + 3 * (folder() * S::period + now().phase);
+    this->mark(Part::reload);
     prefetch_due_low_halves(start[0], start[3]);
+    this->mark(Part::wait_tables);
     named_barrier_sync(begun_for_folders, with_units_threads() + folding);
+    this->mark(Part::factors);
     // Item k: the factors for unit k / 2, for W0 where k is even, for W1 where it is odd.
 #pragma unroll 1
     for (int k = folder(); k < 2 * unit_count(); k += S::folders) {
@@ -45,7 +48,9 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::fold_all() {
     fold_blocks(start[0], start[1], start[2]);
     reread_thread();
     if (!last()) arrive_gate(w0_folded);
+    this->mark(Part::wait_w1_free);
     named_barrier_sync(w1_free, multiplying + folding);
+    this->mark(Part::fold_w1);
     fold_w1_blocks(start[2], start[3]);
     if (last()) break;
     arrive_gate(w1_folded);
@@ -74,11 +79,14 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::prefetch_due_low
 template <class Precision, int Hidden>
 __device__ __forceinline__ void Specialised<Precision, Hidden>::fold_blocks(
     std::uint32_t early, std::uint32_t others, std::uint32_t w1) const {
+  this->mark(Part::fold_held);
 #pragma unroll 1
   for (std::uint32_t i = early;; ++i) {
     reread_thread();
     if (i == others) {
+      this->mark(Part::wait_w0_free);
       named_barrier_sync(w0_free, multiplying + folding);
+      this->mark(Part::fold_w0);
       // Publishes the remainder rows of the blocks that were folded early.
 #pragma unroll 1
       for (std::uint32_t k = early; k < others; ++k) {

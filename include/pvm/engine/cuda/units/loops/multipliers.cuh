@@ -37,8 +37,10 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::multiply_all() {
 #pragma unroll 1
   for (;;) {
     reread_thread();
+    this->mark(Part::wait_w0_folds);
     if (!first()) {
       wait_gate(w0_folded, now().frame - 1);
+      this->mark(Part::reload);
       reload_folded(held);
     }
     InFlight in_flight{};
@@ -48,17 +50,23 @@ __device__ __forceinline__ void Specialised<Precision, Hidden>::multiply_all() {
       if (k < early) this->load_streamed(in_flight[k], this->streamed(my_blocks()->block + k));
     }
     W0Pass on = begin_w0_pass();
+    this->mark(Part::wait_inputs);
     wait_gate(gathered, now().frame);
+    this->mark(Part::forward);
     forward(held, in_flight, on);
     named_barrier_arrive(sums_made, multiplying + finishing);
     named_barrier_arrive(w0_free, multiplying + folding);
     reread_thread();
+    this->mark(Part::wait_w1_folds);
     if (!first()) wait_gate(w1_folded, now().frame - 1);
+    this->mark(Part::errors);
     errors();
     reread_thread();
     const bool ends = last();
     if (!ends) named_barrier_arrive(x_free, multiplying + finishing);
+    this->mark(Part::wait_hidden);
     wait_gate(hidden_made, now().frame);
+    this->mark(Part::learn);
     learn();
     named_barrier_arrive(gradients_made, multiplying + with_units_threads());
     named_barrier_arrive(w1_free, multiplying + folding);

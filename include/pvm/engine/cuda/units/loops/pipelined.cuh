@@ -198,32 +198,43 @@ struct Pipelined : ThreadBlock<Precision, Hidden, Home::streamed> {
 #pragma unroll 1
     for (;;) {
       reread_thread();
+      this->mark(Part::tables);
       begin_units();
       arrive_gate(factors_made);
       each_own_unit([&](int u) { this->write_last_list_factors(u); });
+      this->mark(Part::wait_inputs);
       wait_gate(gathered, now().frame);
+      this->mark(Part::errors);
       this->errors(thread - streaming, static_cast<int>(p.out_count), finishing);
       arrive_gate(errors_made);
       reread_thread();
+      this->mark(Part::listed);
       each_own_unit([&](int u) { this->make_listed_part(u); });
       reread_thread();
       each_own_unit([&](int u) {
         prefetch_history(u, S::hidden);
         prefetch_history(u, S::squeezed);
       });
+      this->mark(Part::wait_sums);
       named_barrier_sync(sums_made, all);
+      this->mark(Part::hidden);
       make_values();
       const bool ends = last();
       if (!ends) {
+        this->mark(Part::wait_errors);
         wait_gate(errors_made, now().frame);  // until all finishers have read x(t) for their errors
         reread_thread();
+        this->mark(Part::patches);
         read_patches();
         reread_thread();
+        this->mark(Part::gather);
         gather(now().step + 1);
         arrive_gate(gathered);
       }
       reread_thread();
+      this->mark(Part::wait_hidden);
       named_barrier_sync(values_made, finishing);
+      this->mark(Part::products);
       each_own_unit([&](int u) {
         const unsigned long long t = now().step;
         this->finish_products(u, t, this->past(t) + unit(u).unit * S::record);
@@ -232,9 +243,12 @@ struct Pipelined : ThreadBlock<Precision, Hidden, Home::streamed> {
         prefetch_history(u, S::hidden);
         prefetch_history(u, S::d0);
       });
+      this->mark(Part::wait_gradients);
       named_barrier_sync(gradients_made, all);
+      this->mark(Part::gradient);
       each_own_unit([&](int u) { this->finish_gradient(u); });
       __syncwarp();  // the lanes read in the next step what other lanes stored to device memory
+      this->mark(Part::wait_w0_folds);
       wait_gate(folded, now().frame);
       next_step();
       if (ends) break;

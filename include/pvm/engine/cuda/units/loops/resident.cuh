@@ -335,12 +335,15 @@ struct Resident : ThreadBlock<fp32, Hidden, Home::resident> {
       if (warp() < unit_count()) {
         begin_unit(warp());
       } else {
+        this->mark(Part::gather);
         this->gather_values(now().step - 1, (now().step & 1) != 0, thread - unit_threads(),
                             other_threads());
         reread_thread();
+        this->mark(Part::factors);
         write_all_factors();
       }
       reread_thread();
+      this->mark(Part::reload);
       // Zero-initialised, here and elsewhere, because it is loaded under a condition: otherwise the
       // compiler treats the undefined value as live since the launch's start and spends registers.
       InFlight in_flight{};
@@ -349,6 +352,7 @@ struct Resident : ThreadBlock<fp32, Hidden, Home::resident> {
       if (block != nullptr) this->store_past_inputs(past);
       if (lane() == 0) *this->prepared_block() = block != nullptr ? block->block : ~0U;
       __syncwarp();
+      this->mark(Part::wait_inputs);
       if (warp() < unit_count()) {
         named_barrier_sync(gathered, S::threads);
       } else {
@@ -357,6 +361,7 @@ struct Resident : ThreadBlock<fp32, Hidden, Home::resident> {
         named_barrier_sync(units_begun, S::threads);
       }
       if (thread == 0) this->prepare_step();
+      this->mark(Part::forward);
       forward(held, in_flight);
       reread_thread();
       if (warp() < unit_count()) {
@@ -372,10 +377,12 @@ struct Resident : ThreadBlock<fp32, Hidden, Home::resident> {
   }
   /// A unit warp's work that does not need x(t).
   __device__ __forceinline__ void begin_unit(int u) const {
+    this->mark(Part::tables);
     this->load_coefficients(u);
     named_barrier_arrive(tables_loaded, 2 * unit_threads());
     named_barrier_arrive(units_begun, S::threads);
     if (unit(u).patch != not_a_patch && now().frame > 0) named_barrier_sync(patch_read + u, 64);
+    this->mark(Part::listed);
     this->make_listed_part(u);
   }
   /// Writes the factors of folds: the first of the other warps have one unit each.
@@ -388,12 +395,17 @@ struct Resident : ThreadBlock<fp32, Hidden, Home::resident> {
   }
   /// A unit warp's work after its part of W0 x(t). W1^T d1(t) comes late, so the warp folds first.
   __device__ __forceinline__ void finish(int u, Held& held) const {
+    this->mark(Part::wait_sums);
     named_barrier_sync(sums_made, S::threads);
+    this->mark(Part::hidden);
     this->finish_unit(u);
     named_barrier_arrive(hidden_made, S::threads);
     reread_thread();
+    this->mark(Part::fold_w0);
     fold_blocks(held);
+    this->mark(Part::wait_gradients);
     named_barrier_sync(gradients_made, S::threads);
+    this->mark(Part::gradient);
     this->finish_gradient(warp());
     reread_thread();
   }
@@ -401,18 +413,24 @@ struct Resident : ThreadBlock<fp32, Hidden, Home::resident> {
   /// then one pass over W1 makes both products.
   __device__ __forceinline__ void finish_others(Held& held) const {
     named_barrier_arrive(sums_made, S::threads);
+    this->mark(Part::errors);
     this->errors(thread - unit_threads(), static_cast<int>(p.out_count), other_threads());
     reread_thread();
+    this->mark(Part::fold_w0);
     fold_blocks(held);
     reread_thread();
     Weights next{};
     begin_w1_pass(next);
+    this->mark(Part::wait_hidden);
     named_barrier_sync(hidden_made, S::threads);
+    this->mark(Part::patches);
     read_patches();
     reread_thread();
+    this->mark(Part::learn);
     learn_w1(next);
     named_barrier_arrive(gradients_made, S::threads);
     reread_thread();
+    this->mark(Part::fold_w1);
     fold_w1_blocks();
   }
   /// Reads the next frame's patches: each of the first of the other warps has one unit's.

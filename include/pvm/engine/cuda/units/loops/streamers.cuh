@@ -29,20 +29,28 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::stream_all() {
 #pragma unroll 1
   for (;;) {
     reread_thread();
+    this->mark(Part::reload);
     for (int k = 1; k < ahead_by && k < my_count(); ++k) prefetch_block(true, my_inputs()[k].slot);
+    this->mark(Part::wait_inputs);
     wait_gate(gathered, now().frame);
+    this->mark(Part::forward);
     forward(next);
     named_barrier_arrive(sums_made, all);
     reread_thread();
     const W0Block due_of_lane = load_due(0);
+    this->mark(Part::wait_tables);
     wait_gate(factors_made, now().frame);
+    this->mark(Part::fold_w0);
     fold_blocks(due_of_lane);
     load_first_w1(next);
     reread_thread();
+    this->mark(Part::wait_errors);
     wait_gate(errors_made, now().frame);
+    this->mark(Part::learn);
     learn(next, !first());
     named_barrier_arrive(gradients_made, all);
     reread_thread();
+    this->mark(Part::fold_w1);
     fold_w1_blocks();
     arrive_gate(folded);
     const bool ends = last();

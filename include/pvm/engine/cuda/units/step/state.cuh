@@ -13,6 +13,7 @@
 
 #include <pvm/engine/cuda/run/cursor.hpp>
 #include <pvm/engine/cuda/units/sizes.hpp>
+#include <pvm/engine/cuda/units/timeline.hpp>
 
 namespace pvm::inline v0::detail::units {
 
@@ -66,6 +67,9 @@ struct Arguments {
   const std::uint32_t* index;         ///< see general::StepArguments
   const float* coefficients;          ///< see CoefficientTables
   int second_part;                    ///< of its tables: where the coefficients of W1 are
+#if defined(PVM_TIMELINE)
+  TimelineMarks timeline;
+#endif
 };
 
 inline constexpr unsigned int every_lane = 0xffffffffU;

@@ -96,6 +96,30 @@ struct View {
     return blockIdx.x;
   }
   __device__ __forceinline__ int unit_count() const { return static_cast<int>(p.unit_count); }
+  /// Notes that this warp begins `part` of its step, if the program records timelines
+  /// (timeline.hpp).
+  __device__ __forceinline__ void mark([[maybe_unused]] Part part) const {
+#if defined(PVM_TIMELINE)
+    const int step = now().frame - a.timeline.first;
+    if (lane() != 0 || step < 0 || step >= a.timeline.steps) return;
+    const auto warp_number = static_cast<std::size_t>(program_number()) * S::warps + warp();
+    const std::size_t row = warp_number * a.timeline.steps + step;
+    a.timeline.marks[row * part_count + static_cast<std::size_t>(part)] =
+        static_cast<unsigned long long>(clock64());
+#endif
+  }
+  /// One thread's work, when a launch begins (0) and ends (1): notes the SM and its clock.
+  __device__ __forceinline__ void mark_launch([[maybe_unused]] int which) const {
+#if defined(PVM_TIMELINE)
+    const unsigned long long before = nanosecond_timer();
+    unsigned long long tick = before;
+    while (tick == before) tick = nanosecond_timer();
+    unsigned long long* clocks = a.timeline.clocks + 4 * program_number() + 2 * which;
+    clocks[0] = static_cast<unsigned long long>(clock64());
+    clocks[1] = tick;
+    a.timeline.sms[program_number()] = sm_number();
+#endif
+  }
   /// The row of a step in the ring buffer of records in device memory.
   __device__ __forceinline__ std::uint32_t* past(unsigned long long step) const {
     return a.past + static_cast<std::size_t>(step & (ring - 1)) * a.row_words;

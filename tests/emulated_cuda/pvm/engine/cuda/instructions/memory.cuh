@@ -42,6 +42,10 @@ inline void prefetch_line_if(bool, const void*) {}
 inline unsigned int sm_number() {
   return blockIdx.x % static_cast<unsigned>(emulated_cuda::facts.multiprocessors);
 }
+inline unsigned long long nanosecond_timer() {
+  return static_cast<unsigned long long>(
+      std::chrono::steady_clock::now().time_since_epoch().count());
+}
 inline int time_atomic(std::uint32_t* p, std::uint32_t* sink) {
   *sink = *p;
   const auto address = reinterpret_cast<std::uintptr_t>(p);
