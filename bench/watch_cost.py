@@ -67,7 +67,7 @@ def run(kind, pvm, arguments):
         metrics = os.path.join(folder, "metrics.jsonl")
         command = [pvm, *arguments, "--metrics", metrics, "-o", os.path.join(folder, "out.safetensors")]
         if kind.startswith("live"):
-            command += ["--live", "0"]
+            command += ["--live"]
         if kind == "trace":
             command += ["--trace", os.path.join(folder, "trace.json")]
         before, started = os.times(), time.monotonic()
