@@ -127,6 +127,10 @@ class Live {
   // On the server's threads.
   [[nodiscard]] bool server_ends() const { return server_ends_.load(); }
   Response answer(const Request& request);
+  /// Steps between pictures, at the present rate.
+  [[nodiscard]] std::uint64_t steps_apart() const;
+  /// Whether the next picture's prediction has been kept, so that the run need not stop before it.
+  [[nodiscard]] bool has_prediction_for_planned() const;
   Response picture_after(std::uint64_t number);
   Response status();
   Response order(const std::string& text);
@@ -199,10 +203,18 @@ inline std::uint64_t Live::next(std::uint64_t step) {
     return step + static_cast<std::uint64_t>(std::max(1.0, rate_ / looks_per_second));
   }
   if (planned_ <= step) {
-    const auto apart = static_cast<std::uint64_t>(std::max(1.0, rate_ / pictures_per_second));
-    planned_ = std::max(step + 1, (published_ == never ? step : published_) + apart);
+    planned_ = std::max(step + 1, (published_ == never ? step : published_) + steps_apart());
   }
-  return planned_ > step + 2 ? planned_ - 2 : step + 1;
+  if (planned_ > step + 2) return planned_ - 2;
+  return has_prediction_for_planned() ? planned_ : step + 1;
+}
+
+inline std::uint64_t Live::steps_apart() const {
+  return static_cast<std::uint64_t>(std::max(1.0, rate_ / pictures_per_second));
+}
+
+inline bool Live::has_prediction_for_planned() const {
+  return planned_ >= 2 && kept_at(planned_ - 2) != nullptr && steps_apart() > 2;
 }
 
 inline void Live::at(const Moment& moment) {
@@ -213,8 +225,10 @@ inline void Live::at(const Moment& moment) {
     const std::uint64_t step = moment.step;
     const bool due = step >= planned_ || step == every_step_until_ || pausing_;
     if (due && (kept_at(step - 2) != nullptr || pausing_)) publish(moment);
-    const bool needed = planned_ <= step + 2 || near_pause;
-    if (needed) keep(moment);
+    // A look at the engine's state holds up the steps. Where pictures are far apart, there are two
+    // for each: at its prediction, and two steps later.
+    const bool far = steps_apart() > 2 && (published_ == step || has_prediction_for_planned());
+    if (near_pause || (planned_ <= step + 2 && !far)) keep(moment);
   }
   if (pausing_ && moment.step >= every_step_until_) {
     moment.trainer.command(parse_command("pause"));
