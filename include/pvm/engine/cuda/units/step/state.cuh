@@ -16,6 +16,14 @@
 
 namespace pvm::inline v0::detail::units {
 
+/// In a shard: the other shards of its network.
+struct Peers {
+  int count;                                 ///< of the others
+  unsigned int thread_blocks;                ///< of all shards
+  std::uint32_t* past[most_shards - 1];      ///< Arguments::past of each other shard
+  unsigned int* begun[most_shards - 1];      ///< and its Arguments::begun
+};
+
 struct Arguments {
   Areas areas;
   /// `patch` is the number of values of a patch, `block_size` its side, `side` the side of a frame
@@ -66,6 +74,7 @@ struct Arguments {
   const std::uint32_t* index;         ///< see general::StepArguments
   const float* coefficients;          ///< see CoefficientTables
   int second_part;                    ///< of its tables: where the coefficients of W1 are
+  Peers peers;                        ///< unused unless Sizes::shards
 };
 
 inline constexpr unsigned int every_lane = 0xffffffffU;
