@@ -96,7 +96,8 @@ class CudaShardsEngine {
       shared = first ? facts.shared_bytes : std::min(shared, facts.shared_bytes);
     }
     auto units = E::Plan::make(spec, make_connectome(spec),
-                               multiprocessors * static_cast<int>(devices.size()), shared, why);
+                               multiprocessors * static_cast<int>(devices.size()), shared, why,
+                               devices.size());
     if (!units) return std::nullopt;
     if (static_cast<std::size_t>(units->thread_blocks()) < devices.size()) {
       why = "it has fewer units than there are shards";

@@ -72,14 +72,17 @@ class Plan {
   using S = Sizes<Precision, Hidden, home>;
 
  public:
-  /// Plans `spec`, of which `net` is the connectome, for a device with this number of SMs and at
-  /// most `shared_bytes` of shared memory for a thread block. If there is no plan, the result is
+  /// Plans `spec`, of which `net` is the connectome, for a device with this number of SMs, or for
+  /// that many SMs of `shards` shards (`part`), and at most `shared_bytes` of shared memory for a
+  /// thread block. If there is no plan, the result is
   /// empty, and `why` gives the reason in half a sentence.
   static std::optional<Plan> make(const Spec& spec, const Connectome& net, int multiprocessors,
-                                  std::size_t shared_bytes, std::string& why) {
+                                  std::size_t shared_bytes, std::string& why,
+                                  std::size_t shards = 1) {
     why = lacking(spec);
     if (!why.empty()) return std::nullopt;
     Plan plan(net, multiprocessors, shared_bytes);
+    for (std::size_t k = 0; k < shards; ++k) plan.check_lines(k, shards);
     why = plan.problem_;
     if (!why.empty()) return std::nullopt;
     return plan;
@@ -163,9 +166,14 @@ class Plan {
     for (std::size_t m = 0; m < portions_.size() && problem_.empty(); ++m) {
       make_program(portions_[m], there / 4);
     }
-    // Even if all slots of W0 were on one side, their lines have to fit a W0Input.
+  }
+  /// Even if all slots of a shard's blocks of W0 were on one side, their lines have to fit a
+  /// W0Input. Sets `problem_` if they do not.
+  void check_lines(std::size_t shard, std::size_t shards) {
+    std::size_t own = 0;
+    for (std::size_t m = shard; m < program_blocks.size(); m += shards) own += program_blocks[m];
     const std::size_t lines =
-        blocks * 2 * chunk_lines / static_cast<std::size_t>(S::block_slot.slots());
+        own * 2 * chunk_lines / static_cast<std::size_t>(S::block_slot.slots());
     if (S::pipelined && lines >= input_lines) problem_ = "it has too many weights";
   }
   /// What these engines cannot do of what `spec` asks for, in half a sentence; empty if nothing.
