@@ -18,7 +18,8 @@ import matplotlib.pyplot as plt
 
 LOOKS = {"nvlink": ("-", "o"), "ethernet": ("--", "^")}
 COLOURS = {"small": "C0", "med": "C1", "large": "C2", "ten_billion": "C3"}
-MEASURED = {"small": 130_953, "med": 45_463, "large": 12_218}  # docs/performance.md
+MEASURED = {"small": {1: 130_953, 2: 120_305}, "med": {1: 45_463, 2: 121_863},
+            "large": {1: 12_218, 2: 26_337}}  # docs/performance.md
 
 
 def main():
@@ -36,8 +37,9 @@ def main():
         axes.plot([row["ranks"] for row in rows], [row["frames_per_second"] for row in rows],
                   style, marker=mark, markersize=4, color=COLOURS[spec],
                   label=f"{spec}, {machine}")
-    for spec, rate in MEASURED.items():
-        axes.plot([1], [rate], "s", markersize=9, markerfacecolor="none", color="k",
+    for spec, rates in MEASURED.items():
+        axes.plot(list(rates), list(rates.values()), "s", linestyle="none", markersize=9,
+                  markerfacecolor="none", color="k",
                   label="measured" if spec == "small" else None)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")

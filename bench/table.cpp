@@ -6,6 +6,7 @@
 ///     bench_table [--backend host|cuda] [--precision fp32,bf16] [--batch 1,16] [--only
 ///     small,large]
 ///                 [--seconds 2] [--limit 60] [--json OUT]
+///                 [--spec FILE ...] [--devices 0,1] [--shards 2] [--no-graph]
 ///
 /// "G weights/s" are steps a second times the weights of the network, in 10^9. "of the bound" is
 /// their share of what memory allows: the bandwidth measured on this machine, by reading an array
@@ -62,8 +63,10 @@ using Json = nlohmann::ordered_json;
 
 struct Choices {
   std::string backend = "auto", json, zoo = PVM_MODEL_ZOO;
-  std::vector<std::string> precisions, only;
-  std::vector<int> batches{1};
+  std::vector<std::string> precisions, only, specs;
+  std::vector<int> batches{1}, devices;
+  int shards = 0;
+  bool eager = false;
   double seconds = 2, limit = 60;
 };
 
@@ -133,8 +136,17 @@ std::vector<Network> all_networks(const std::filesystem::path& zoo) {
   return all;
 }
 
-/// The networks that the command line names, or all.
+/// The networks that the command line names, or all of the table.
 std::vector<Network> networks(const Choices& choices) {
+  if (!choices.specs.empty()) {
+    std::vector<Network> named;
+    for (const std::string& file : choices.specs) {
+      const pvm::Spec spec = pvm::load_spec(file);
+      named.push_back({spec.name, spec});
+      named.back().spec.delay_each_layer_learning = 1;
+    }
+    return named;
+  }
   std::vector<Network> all = all_networks(choices.zoo);
   if (choices.only.empty()) return all;
   std::vector<Network> chosen;
@@ -153,9 +165,13 @@ std::vector<Network> networks(const Choices& choices) {
 }
 
 template <class Precision>
-pvm::AnyEngine engine_in(const pvm::Spec& spec, int batch, pvm::BackendChoice backend) {
+pvm::AnyEngine engine_in(const pvm::Spec& spec, int batch, pvm::BackendChoice backend,
+                         const Choices& choices) {
   pvm::EngineOptions options;
   options.restored_next = true;
+  options.graph = !choices.eager;
+  options.devices = choices.devices;
+  options.shards = choices.shards;
   return pvm::detail::make_engine<Precision, pvm::dynamic, pvm::RuntimeNetwork, pvm::automatic>(
       spec, batch, options, backend);
 }
@@ -165,11 +181,11 @@ pvm::BackendChoice backend_of(const std::string& name) {
 }
 
 pvm::AnyEngine make_engine(const pvm::Spec& spec, const std::string& precision, int batch,
-                           pvm::BackendChoice backend) {
-  if (precision == "tf32") return engine_in<pvm::tf32>(spec, batch, backend);
-  if (precision == "bf16") return engine_in<pvm::bf16>(spec, batch, backend);
-  if (precision == "fp16") return engine_in<pvm::fp16>(spec, batch, backend);
-  return engine_in<pvm::fp32>(spec, batch, backend);
+                           pvm::BackendChoice backend, const Choices& choices) {
+  if (precision == "tf32") return engine_in<pvm::tf32>(spec, batch, backend, choices);
+  if (precision == "bf16") return engine_in<pvm::bf16>(spec, batch, backend, choices);
+  if (precision == "fp16") return engine_in<pvm::fp16>(spec, batch, backend, choices);
+  return engine_in<pvm::fp32>(spec, batch, backend, choices);
 }
 
 /// Whether this program can use a GPU. To be called in a process of its own.
@@ -226,9 +242,11 @@ double steps_per_second(pvm::AnyEngine& engine, double seconds) {
 
 /// Measures one entry.
 Json measure(const pvm::Spec& spec, const std::string& precision, int batch,
-             pvm::BackendChoice backend, double seconds) {
+             const Choices& choices) {
   const auto start = Clock::now();
-  pvm::AnyEngine engine = make_engine(spec, precision, batch, backend);
+  const pvm::BackendChoice backend = backend_of(choices.backend);
+  const double seconds = choices.seconds;
+  pvm::AnyEngine engine = make_engine(spec, precision, batch, backend, choices);
   const std::size_t weights = pvm::make_connectome(spec).weights;
   pvm::EngineState state;
   state.batch = batch;
@@ -363,14 +381,16 @@ std::size_t print_table(const Choices& choices, const std::vector<Network>& rows
         "| " + network.name + " | " + with_commas(static_cast<double>(weights)) + " |";
     for (const std::string& precision : precisions) {
       const Json measured = in_a_process(choices.limit, [&] {
-        return measure(network.spec, precision, batch, backend_of(choices.backend),
-                       choices.seconds);
+        return measure(network.spec, precision, batch, choices);
       });
       Json entry = {{"network", network.name},
                     {"weights", weights},
                     {"precision", precision},
                     {"batch", batch},
-                    {"backend", choices.backend}};
+                    {"backend", choices.backend},
+                    {"devices", choices.devices},
+                    {"shards", choices.shards},
+                    {"graph", !choices.eager}};
       entry.update(measured);
       entries.push_back(entry);
       row += cells(entry);
@@ -435,6 +455,13 @@ int main(int argc, char** argv) {
       ->check(CLI::PositiveNumber);
   app.add_option("--only", choices.only, "names of networks of the table, with commas between")
       ->delimiter(',');
+  app.add_option("--spec", choices.specs, "files of specs, instead of the networks of the table")
+      ->check(CLI::ExistingFile);
+  app.add_option("--devices", choices.devices, "numbers of the GPUs that share a network")
+      ->delimiter(',');
+  app.add_option("--shards", choices.shards, "parts of a network (default: one on each GPU)")
+      ->check(CLI::PositiveNumber);
+  app.add_flag("--no-graph", choices.eager, "launch every step by itself");
   app.add_option("--zoo", choices.zoo, "directory of the specs")->check(CLI::ExistingDirectory);
   app.add_option("--seconds", choices.seconds, "of steps for each entry (default 2)")
       ->check(CLI::PositiveNumber);

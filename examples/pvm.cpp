@@ -58,14 +58,14 @@ struct Arguments {
   std::string spec, load, dataset, path, out, metrics, preview, write_zip;
   std::vector<std::string> files;
   std::string precision, backend = "auto", decode = "auto", reduce;
-  std::string eval, film, script, keep = "all", trace, report_json, tensorboard;
+  std::string eval, film, script, keep = "all", trace, report_json, tensorboard, devices;
   live_commands::Options live;
   std::vector<std::string> record;  ///< what, and the file
   /// The options given and those named here with their values, as --config reads them.
   std::function<std::string(const std::map<std::string, std::string>&)> settings;
   std::string of_runs;  ///< the name of an option given that is for training runs only, if any
   std::int64_t batch = 0, steps = 0, save_every = 100'000, interval = 1000, threads = 0, frames = 0,
-               seed = 0, cache_mb = 0;
+               seed = 0, cache_mb = 0, shards = 0;
   double seconds = 0, rate = 0;
   bool rate_given = false, seed_given = false, batch_given = false, steps_given = false,
        save_given = false, frames_given = false, cache_given = false, keep_given = false;
@@ -235,6 +235,13 @@ void describe(CLI::App& app, Arguments& a) {
       ->type_name("N");
   app.add_flag("-G,--no-graph", a.no_graph,
                "GPU: launch kernels one by one instead of replaying CUDA graphs");
+  app.add_option("--devices", a.devices,
+                 "GPUs that share the network, by their numbers: 0,1 (default: the first one)")
+      ->type_name("LIST");
+  app.add_option("--shards", a.shards,
+                 "parts that the network is divided into on these GPUs (default: one on each)")
+      ->transform(whole_number())
+      ->type_name("N");
   app.set_config("--config", "",
                  "read options from a file, as a run writes it beside its checkpoints; options of "
                  "the command line count more")
@@ -381,6 +388,22 @@ void check_outputs(const Arguments& a) {
   }
 }
 
+/// The numbers in the list of --devices.
+std::vector<int> numbers_of_devices(const std::string& list) {
+  std::vector<int> numbers;
+  for (std::size_t at = 0; !list.empty() && at <= list.size();) {
+    const std::size_t end = std::min(list.find(',', at), list.size());
+    const std::string word = list.substr(at, end - at);
+    if (word.empty() || word.size() > 4 ||
+        word.find_first_not_of("0123456789") != std::string::npos) {
+      refuse("--devices " + pvm::quote(list) + " is no list of numbers with commas, as 0,1");
+    }
+    numbers.push_back(std::stoi(word));
+    at = end + 1;
+  }
+  return numbers;
+}
+
 void check(const Arguments& a) {
   if (a.batch_given) check_range("-b/--batch", a.batch, 1, 65'536);
   if (a.steps_given) check_range("-n/--steps", a.steps, 1, unlimited);
@@ -390,6 +413,11 @@ void check(const Arguments& a) {
   check_range("--interval", a.interval, 1, unlimited);
   check_range("--threads", a.threads, 0, 1024);
   check_range("--cache-mb", a.cache_mb, 0, 1'000'000'000);
+  check_range("--shards", a.shards, 0, 16);
+  (void)numbers_of_devices(a.devices);
+  if (a.backend == "host" && (!a.devices.empty() || a.shards > 0)) {
+    refuse("--devices and --shards are for GPUs; leave them out, or --backend host");
+  }
   if (!(a.seconds >= 0 && a.seconds <= 1e9))
     refuse("--seconds must be a number from 0 (never) to 1e9");
   if (!a.precision.empty() && a.precision != "fp32" && a.precision != "tf32" &&
@@ -618,6 +646,10 @@ void compare_ranks(const Arguments& a) {
   if (a.backend == "cuda") {
     refuse("several ranks compute on the host; leave --backend cuda out, or start one rank");
   }
+  if (!a.devices.empty() || a.shards > 0) {
+    refuse("--devices and --shards divide a network within one process, and several ranks compute "
+           "on the host; leave them out, or start one rank");
+  }
   std::vector<std::string> paths = sources_of(a);
   if (!a.spec.empty()) paths.push_back(find_spec(a.spec));
   for (const std::string* path : {&a.load, &a.eval}) {
@@ -656,6 +688,8 @@ Plan make_plan(const Arguments& a) {
   options.mode = a.freeze ? pvm::Mode::freeze : pvm::Mode::learn;
   options.threads = static_cast<int>(a.threads);
   options.graph = !a.no_graph;
+  options.devices = numbers_of_devices(a.devices);
+  options.shards = static_cast<int>(a.shards);
   options.ranks = ranks_of_run::maker();
   if (a.cache_given) options.cache_bytes = static_cast<std::size_t>(a.cache_mb) * 1'000'000;
   const std::map<std::string, pvm::BackendChoice> backends = {

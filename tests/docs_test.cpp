@@ -266,7 +266,7 @@ TEST_CASE("docs/trainer.md names exactly the members and the options there are",
 
   std::set<std::string> options;
   bool inside = false;
-  const std::regex option(R"(  [\w:]+\*? (\w+) = .*)");
+  const std::regex option(R"(  [\w:<>]+\*? (\w+) = .*)");
   for (const auto& header : fs::recursive_directory_iterator(root / "include/pvm")) {
     if (!header.is_regular_file()) continue;
     for (const auto& line : lines_of(header.path())) {

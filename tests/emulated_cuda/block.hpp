@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <random>
@@ -382,7 +383,9 @@ class Block {
   void poll() {
     order_.note_poll();
     const std::size_t others = ready_.size();
+    if (!late_.empty() && order_.coin() && order_.coin()) store_now();
     if (!alone_ && ++polls_ > 3 * others) {
+      store_now();
       polls_ -= std::min(polls_, 2 * others + 1);
       seen_ = EventCounter::get().wait(seen_);
     }
@@ -408,6 +411,10 @@ class Block {
       if (s.barrier == barrier) make_ready(s.threads);
     }
   }
+
+  /// A store to another device, which happens as late as it may: when all threads of the block wait
+  /// for other blocks, or it ends. In random order, if order is random, and sometimes earlier.
+  void store_late(std::function<void()> store) { late_.push_back(std::move(store)); }
 
   void bulk_copy(const BulkCopy& copy) { bulk_.push_back(copy); }
   /// Completes the bulk copies in flight for `barrier`; returns their number of bytes.
@@ -458,12 +465,21 @@ class Block {
     --live_;
     warp().live &= ~(1U << now_->lane);
     EventCounter::get().announce();
-    if (live_ == 0) now_->fiber.switch_to(home_);
+    if (live_ == 0) {
+      store_now();
+      now_->fiber.switch_to(home_);
+    }
     if (!waiting_.empty() && waiting_.size() == live_) open_barrier();
     warp().each_rendezvous([&](WarpRendezvous& m) {
       if (m.arrived != 0 && m.arrived == (m.mask & warp().live)) complete(m);
     });
     next();
+  }
+
+  void store_now() {
+    order_.shuffle(late_);
+    for (const auto& store : std::exchange(late_, {})) store();
+    EventCounter::get().announce();
   }
 
   void open_barrier() {
@@ -530,6 +546,7 @@ class Block {
   NamedBarrier named_[named_count];
   unsigned barrier_turn_ = 0, barrier_count_ = 0, barrier_result_[2] = {};
   std::vector<BulkCopy> bulk_;
+  std::vector<std::function<void()>> late_;  ///< stores to other devices
 };
 
 inline Block& block() {

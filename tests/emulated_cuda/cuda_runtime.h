@@ -31,6 +31,7 @@ enum cudaError_t {
   cudaErrorAssert = 710,
   cudaErrorHardwareStackError = 714,
   cudaErrorIllegalInstruction = 715,
+  cudaErrorPeerAccessAlreadyEnabled = 704,
   cudaErrorMisalignedAddress = 716,
   cudaErrorInvalidAddressSpace = 717,
   cudaErrorInvalidPc = 718,
@@ -82,15 +83,33 @@ struct cudaDeviceProp {
   int warpSize, maxThreadsPerBlock, maxThreadsPerMultiProcessor, regsPerBlock, cooperativeLaunch;
 };
 inline cudaError_t cudaGetDeviceCount(int* count) {
-  *count = 1;
+  *count = emulated_cuda::facts.devices;
   return emulated_cuda::result(static_cast<cudaError_t>(emulated_cuda::facts.found));
 }
 inline cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
+  *device = emulated_cuda::current;
   return cudaSuccess;
 }
 inline cudaError_t cudaSetDevice(int device) {
-  return emulated_cuda::result(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);
+  if (device < 0 || device >= emulated_cuda::facts.devices) {
+    return emulated_cuda::result(cudaErrorInvalidDevice);
+  }
+  emulated_cuda::current = device;
+  return cudaSuccess;
+}
+inline cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int other) {
+  *can = emulated_cuda::facts.peers && device != other ? 1 : 0;
+  return cudaSuccess;
+}
+enum cudaDeviceP2PAttr { cudaDevP2PAttrNativeAtomicSupported = 3 };
+inline cudaError_t cudaDeviceGetP2PAttribute(int* value, cudaDeviceP2PAttr, int device, int other) {
+  return cudaDeviceCanAccessPeer(value, device, other);
+}
+inline cudaError_t cudaDeviceEnablePeerAccess(int other, unsigned) {
+  static std::map<std::pair<int, int>, bool> enabled;
+  return emulated_cuda::result(std::exchange(enabled[{emulated_cuda::current, other}], true)
+                                   ? cudaErrorPeerAccessAlreadyEnabled
+                                   : cudaSuccess);
 }
 inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int) {
   *p = {};
@@ -210,6 +229,7 @@ inline cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 inline cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   const bool captured = stream != nullptr && stream->capture != nullptr;
+  if (stream != nullptr && !captured) stream->wait();
   return emulated_cuda::result(captured ? cudaErrorStreamCaptureUnsupported : cudaSuccess);
 }
 inline cudaError_t cudaStreamQuery(cudaStream_t stream) { return cudaStreamSynchronize(stream); }
@@ -228,10 +248,12 @@ inline cudaError_t cudaEventDestroy(cudaEvent_t event) {
 inline cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream = nullptr) {
   event->when = std::chrono::steady_clock::now();
   event->capture = stream != nullptr ? stream->capture : nullptr;
+  event->stream = stream;
   return cudaSuccess;
 }
 inline cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   const bool captured = event->capture != nullptr;
+  if (event->stream != nullptr && !captured) event->stream->wait();
   return emulated_cuda::result(captured ? cudaErrorStreamCaptureUnsupported : cudaSuccess);
 }
 inline cudaError_t cudaEventQuery(cudaEvent_t event) { return cudaEventSynchronize(event); }
@@ -245,6 +267,7 @@ inline cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, u
     stream->capture = event->capture;
     stream->capture->streams.push_back(stream);
   }
+  if (event->capture == nullptr && event->stream != nullptr) event->stream->wait();
   return cudaSuccess;
 }
 
@@ -278,7 +301,7 @@ inline cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
   if (stream != nullptr && stream->capture != nullptr) {
     return emulated_cuda::result(cudaErrorStreamCaptureUnsupported);
   }
-  for (const emulated_cuda::Work& work : graph->work) work();
+  for (const emulated_cuda::Piece& piece : graph->work) stream->run(piece);
   return cudaSuccess;
 }
 
@@ -369,7 +392,10 @@ cudaError_t launch(const Call<Parameters...>& call, dim3 grid, dim3 block, std::
                          static_cast<std::size_t>(together * facts.multiprocessors)) {
     return result(cudaErrorCooperativeLaunchTooLarge);
   }
-  run_or_record(stream, [=] { run_kernel(call, blocks, threads, shared, cooperative); });
+  if (stream != nullptr && stream->device != current) return result(cudaErrorInvalidValue);
+  run_or_record(
+      stream, [=] { run_kernel(call, blocks, threads, shared, cooperative); },
+      cooperative && facts.overlap);
   return cudaSuccess;
 }
 

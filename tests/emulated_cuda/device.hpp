@@ -2,9 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The emulated device: its memory, launches, streams and graphs. Nothing is asynchronous: every
-/// call does its work immediately, so streams do not overlap.
+/// The emulated devices: their memory, launches, streams and graphs. Nothing is asynchronous but
+/// cooperative launches where `Facts::overlap` says so: every other call does its work immediately,
+/// so other streams do not overlap.
 
+#include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
@@ -29,6 +32,11 @@ struct Facts {
   int kernels = 0;                            ///< result of cudaFuncGet/SetAttribute(s), likewise
   bool sides = true;                          ///< whether the L2 cache has two sides
   std::size_t shared = 227 << 10;             ///< most bytes of shared memory of a thread block
+  int devices = 1;                            ///< number of devices, all alike
+  bool peers = true;                          ///< whether they can access each other's memory
+  /// Whether cooperative launches run beside what follows them on other streams, until something
+  /// else than a launch of this kind is done on their own stream.
+  bool overlap = false;
   int major = 9;                              ///< compute capability
   int compiled = 90;                          ///< that of the kernels, times ten
 };
@@ -129,24 +137,49 @@ class SharedMemoryLimits {
 using Work = std::function<void()>;
 
 /// A graph capture in progress: the work captured so far, and the streams that are captured.
+struct Piece {
+  Work work;
+  bool beside = false;  ///< see Facts::overlap
+};
 struct Capture {
-  std::vector<Work> work;
+  std::vector<Piece> work;
   std::vector<struct Stream*> streams;
 };
+inline thread_local int current = 0;  ///< the current device
 struct Stream {
   std::shared_ptr<Capture> capture;  ///< null if the stream is not being captured
+  int device = current;
+  std::thread last;  ///< the last launch that others may run beside; it joins the one before
+
+  ~Stream() { wait(); }
+  void wait() {
+    if (last.joinable()) last.join();
+  }
+  void run(const Piece& piece) {
+    if (!piece.beside) {
+      wait();
+      return piece.work();
+    }
+    last = std::thread([before = std::move(last), work = piece.work]() mutable {
+      if (before.joinable()) before.join();
+      work();
+    });
+  }
 };
 struct Event {
   std::chrono::steady_clock::time_point when;
   std::shared_ptr<Capture> capture;  ///< the capture in which it was recorded, if any
+  Stream* stream = nullptr;          ///< in which it was recorded
 };
 struct Graph {
-  std::vector<Work> work;
+  std::vector<Piece> work;
 };
 
-inline void run_or_record(Stream* stream, Work work) {
+inline void run_or_record(Stream* stream, Work work, bool beside = false) {
   if (stream != nullptr && stream->capture != nullptr) {
-    stream->capture->work.push_back(std::move(work));
+    stream->capture->work.push_back({std::move(work), beside});
+  } else if (stream != nullptr) {
+    stream->run({std::move(work), beside});
   } else {
     work();
   }
@@ -184,6 +217,9 @@ void run_kernel(const Call<Parameters...>& call, Index blocks, Index threads, st
     return;
   }
   std::vector<std::thread> all;
+  static std::atomic<unsigned> launches = 0;
+  RandomOrder order(++launches);
+  if (facts.overlap && order.coin()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   for (unsigned i = 0; i < count; ++i) {
     all.emplace_back([&, i] {
       Block block(threads, blocks, shared, false, i);

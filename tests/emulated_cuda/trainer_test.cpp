@@ -369,6 +369,48 @@ TEST_CASE("One sequence keeps its weights on the chip where they fit") {
   CHECK_FALSE(on_chip(cached));
 }
 
+TEST_CASE("Several GPUs share the network of one sequence, or a sentence refuses") {
+  using Net = pvm::Network<pvm::Input<12, 3, 3>, pvm::Layers<4, 2, 1>, pvm::Hidden<7>>;
+  const auto spec = Net::spec();
+  const auto one_gpu = [&] {
+    const Different device({.multiprocessors = 16});
+    return train(pvm::Trainer<pvm::bf16>(spec, {.seed = 5}), 20);
+  }();
+  const Different device({.multiprocessors = 8, .devices = 2, .overlap = true});
+  const pvm::TrainerOptions both{.seed = 5, .devices = {0, 1}};
+  pvm::Trainer<pvm::bf16> shared(spec, both);
+  CHECK(shared.description().find("2 shards on GPU 0, 1, each: CUDA engine") == 0);
+  CHECK(train(shared, 20) == one_gpu);
+  const pvm::Trainer<pvm::fp32> parts(spec, {.seed = 5, .shards = 4});
+  CHECK(parts.description().find("4 shards on GPU 0, 0, 0, 0") == 0);
+  {
+    const pvm::Trainer<pvm::bf16> second(spec, {.seed = 5, .devices = {1}});
+    int current = 0;
+    CHECK(cudaGetDevice(&current) == cudaSuccess);
+    CHECK(current == 1);
+    CHECK(cudaSetDevice(0) == cudaSuccess);
+  }
+  const auto refused = [&]<class Trainer>(const pvm::Spec& of, pvm::TrainerOptions options) {
+    return train_test::error_of([&] { Trainer(of, options); });
+  };
+  using Batches = pvm::Trainer<pvm::bf16, pvm::dynamic>;
+  auto three = both;
+  three.batch = 3;
+  const char* const cannot = "cannot be divided among GPUs";
+  CHECK(train_test::contains(refused.operator()<Batches>(spec, three), cannot));
+  CHECK(train_test::contains(refused.operator()<pvm::Trainer<pvm::tf32>>(spec, both), cannot));
+  CHECK(train_test::contains(refused.operator()<pvm::Trainer<pvm::fp16>>(spec, both), cannot));
+  CHECK(train_test::contains(
+      refused.operator()<pvm::Trainer<pvm::fp32>>(train_test::tiny_spec(), both), cannot));
+  auto host = both;
+  host.backend = pvm::BackendChoice::host;
+  CHECK(train_test::contains(refused.operator()<pvm::Trainer<pvm::fp32>>(spec, host),
+                             "devices and shards are for GPUs"));
+  const Different none({.found = cudaErrorNoDevice});
+  CHECK(train_test::contains(refused.operator()<pvm::Trainer<pvm::fp32>>(spec, both),
+                             "no GPU can be used"));
+}
+
 TEST_CASE("A GPU with 99 KB of shared memory for a thread block trains everything") {
   using Net = pvm::Network<pvm::Input<12, 3, 3>, pvm::Layers<4, 2, 1>, pvm::Hidden<7>>;
   const Different device(emulated_cuda::rtx_40);

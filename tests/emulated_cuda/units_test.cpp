@@ -1,6 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The tests of CudaResidentEngine and CudaStreamedEngine, on the emulated device.
+// The tests of CudaResidentEngine and CudaStreamedEngine, and of their shards, on the emulated
+// device. In one file, because they have the same kernels.
 
 #include "../cuda_units_test.cu"
+
+#include "../cuda_shards_test.cu"

@@ -15,6 +15,14 @@ namespace pvm::inline v0::detail {
 PVM_INLINE AnyEngine choose_engine(const Spec& spec, int batch, const EngineOptions& options,
                                    BackendChoice wanted, bool required, bool host_can,
                                    MakeEngine host, const GpuEngines* gpu) {
+  if (!options.devices.empty() || options.shards > 0) {
+    if (wanted == BackendChoice::host) {
+      throw Error(Fault::usage,
+                  "devices and shards are for GPUs, and the run is to be on the host; leave them "
+                  "out, or choose the cuda backend");
+    }
+    required = true;
+  }
   if (gpu == nullptr && required) {
     throw Error(Fault::device,
                 "this program was built without CUDA, so no GPU can be used; build it with nvcc "

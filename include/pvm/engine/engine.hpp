@@ -126,6 +126,14 @@ struct EngineOptions {
   /// Host: the engine computes only the units that this names, and gets what the others send. Must
   /// outlive the engine. Null: it computes all.
   UnitExchange* exchange = nullptr;
+  /// CUDA: the numbers of the GPUs that share the network; empty: the current one.
+  std::vector<int> devices = {};
+  /// CUDA: the number of shards that the network is divided into, the same number on each GPU.
+  /// 0: one on each.
+  int shards = 0;
+
+  /// Whether the network is to be divided among GPUs, or into shards of one.
+  [[nodiscard]] bool divided() const noexcept { return devices.size() > 1 || shards > 1; }
 };
 
 /// Engines are constructed from (const Spec&, int batch, const EngineOptions&) and start at step 0

@@ -10,6 +10,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <pvm/core/error.hpp>
 #include <pvm/core/log.hpp>
@@ -32,6 +33,10 @@ struct TrainerOptions {
   Mode mode = Mode::learn;       ///< learn, or freeze: run forward only
   int threads = 0;               ///< host: number of threads; 0: one per core. Changes no result
   bool graph = true;             ///< CUDA: replay captured steps as a CUDA graph
+  /// CUDA: numbers of the GPUs that share the network, as far as its engine can be divided. None:
+  /// the current one. A single one becomes the current one.
+  std::vector<int> devices = {};
+  int shards = 0;  ///< CUDA: parts that the network is divided into on these GPUs; 0: one on each
   /// Chooses at run time among the backends that the Trainer's Backend allows.
   BackendChoice backend = BackendChoice::automatic;
   /// Bytes that decoded frames may take in the engine's store, so that later passes need no
@@ -153,9 +158,14 @@ class Trainer : public TrainerBase {
 
   static AnyEngine make_engine(const Spec& spec, const TrainerOptions& options) {
     validate(spec, "spec " + quote(spec.name));
-    const EngineOptions engine{options.reduce, options.threads, options.graph, true};
+    EngineOptions engine{options.reduce, options.threads, options.graph, true};
+    engine.devices = options.devices;
+    engine.shards = options.shards;
     const int batch = Batch == dynamic ? options.batch : Batch;
     if (options.ranks != nullptr) {
+      if (!options.devices.empty() || options.shards > 0) {
+        throw Error(Fault::usage, "ranks compute on the host; leave devices and shards out");
+      }
       return options.ranks->make(spec, batch, Precision::name, engine);
     }
     return detail::make_engine<Precision, Batch, Net, Backend>(spec, options.batch, engine,

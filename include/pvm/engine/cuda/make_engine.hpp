@@ -19,7 +19,9 @@
 #include <pvm/engine/cuda/device/facts.hpp>
 #include <pvm/engine/cuda/general/engine.hpp>
 #include <pvm/engine/cuda/numbers/network_constants.hpp>
+#include <pvm/engine/cuda/device/devices.hpp>
 #include <pvm/engine/cuda/units/engine.hpp>
+#include <pvm/engine/cuda/units/shards.hpp>
 #include <pvm/engine/engine.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/network.hpp>
@@ -84,11 +86,19 @@ template <class E>
 AnyEngine make_of(const Spec& spec, int batch, const EngineOptions& options) {
   return AnyEngine::make<E>(spec, batch, options);
 }
-/// An engine of type `E` for one sequence, if there is a plan for `spec`, which the engine keeps: a
-/// plan is made once.
+/// An engine of type `E` for one sequence, or its shards if `options` divide the network, if there
+/// is a plan for `spec`, which the engine keeps: a plan is made once.
 template <class E>
 std::optional<AnyEngine> make_if_planned(const Spec& spec, const EngineOptions& options) {
   std::string why;
+  if (options.divided()) {
+    if constexpr (!std::same_as<typename E::precision, fp16>) {
+      using Shards = CudaShardsEngine<E>;
+      const std::optional<typename Shards::Plan> divided = Shards::plan(spec, options, why);
+      if (divided) return AnyEngine::make<Shards>(spec, *divided, options);
+    }
+    return std::nullopt;
+  }
   std::optional<typename E::Plan> plan = E::plan(spec, why);
   if (!plan) return std::nullopt;
   return AnyEngine::make<E>(spec, std::move(*plan), options);
@@ -119,10 +129,15 @@ PVM_IN_LIBRARY(CudaGeneralEngine<RuntimeNetwork>)
 /// CudaResidentEngine, which keeps as many weights as possible on the chip, if the network fits it;
 /// CudaStreamedEngine, which streams the weights of whole units, if the network fits it and
 /// worth_streaming; in fp32, CudaGeneralEngine for any other network. Everything else runs on
-/// CudaBatchEngine, on tensor cores. Throws Fault::device for what a GPU cannot run.
+/// CudaBatchEngine, on tensor cores. The first two can be divided (CudaShardsEngine). A single GPU
+/// that `options` name becomes the current one. Throws Fault::device for what a GPU cannot run.
 template <class Precision, int Batch, class Net>
 AnyEngine make_cuda_engine(const Spec& spec, int batch, const EngineOptions& options) {
   using Rule = CudaRule<Net>;
+  if (options.devices.size() == 1) {
+    require_devices(options.devices);
+    cuda_check(cudaSetDevice(options.devices[0]), "choosing a GPU");
+  }
   const std::string lacks = lacks_on_gpu<Net>(spec);
   if (!lacks.empty()) {
     throw Error(Fault::device, "the CUDA engines have no " + lacks + "; use the host backend");
@@ -132,10 +147,18 @@ AnyEngine make_cuda_engine(const Spec& spec, int batch, const EngineOptions& opt
     using Streamed = CudaStreamedEngine<Precision, units_hidden>;
     if (batch == 1) {
       if (auto engine = make_if_planned<Resident>(spec, options)) return std::move(*engine);
-      if (worth_streaming<Precision>(spec)) {
+      if (options.divided() || worth_streaming<Precision>(spec)) {
         if (auto engine = make_if_planned<Streamed>(spec, options)) return std::move(*engine);
       }
     }
+  }
+  if (options.divided()) {
+    throw Error(Fault::usage,
+                "this network cannot be divided among GPUs or into shards: that takes one sequence "
+                "in fp32 or bf16, units of " +
+                    std::to_string(units_hidden) +
+                    " hidden values, and what the engines for whole units can do (docs/engines.md)"
+                    "; leave devices and shards out");
   }
   constexpr bool plain = std::same_as<Precision, fp32> && std::same_as<Rule, Momentum>;
   if constexpr (plain && Batch == 1) {

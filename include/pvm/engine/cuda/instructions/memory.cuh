@@ -187,4 +187,29 @@ __device__ __forceinline__ uint4 load_relaxed_16(const void* from) {
 }
 __device__ __forceinline__ void fence_device() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 
+// -------------------------------------------------------------- between GPUs
+
+// The same where the other side may be another GPU: the scope is the system.
+__device__ __forceinline__ unsigned int load_relaxed_system(const unsigned int* counter) {
+  unsigned int seen;
+  asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
+  return seen;
+}
+__device__ __forceinline__ void add_one_system(unsigned int* counter) {
+  asm volatile("red.relaxed.sys.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
+}
+__device__ __forceinline__ void store_relaxed_16_system(void* to, uint4 v) {
+  asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(v.x), "r"(v.y),
+               "r"(v.z), "r"(v.w)
+               : "memory");
+}
+__device__ __forceinline__ uint4 load_relaxed_16_system(const void* from) {
+  uint4 v;
+  asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(from)
+               : "memory");
+  return v;
+}
+
 }  // namespace pvm::inline v0::detail

@@ -55,6 +55,11 @@ class LaunchedEngine : public EngineRun {
   [[nodiscard]] std::uint64_t step() const noexcept { return step_; }
 
   void run(const FrameBlock& block, Mode mode) {
+    send(block, mode);
+    run_sent(block);
+  }
+  /// The two parts of `run`, of which only the second one launches steps.
+  void send(const FrameBlock& block, Mode mode) {
     if (mode == Mode::freeze) {
       settle();
     } else {
@@ -66,9 +71,11 @@ class LaunchedEngine : public EngineRun {
     const std::size_t tables = tables_.write(step_, steps, mode == Mode::learn, schedule_,
                                              staging_.index() + 1, staging_.tables());
     upload(block, tables);
+  }
+  void run_sent(const FrameBlock& block) {
     launch(block.steps);
     close(block);
-    step_ += steps;
+    step_ += count(block.steps);
   }
 
   [[nodiscard]] Score take_score() { return EngineRun::take_score(score_); }
@@ -91,8 +98,7 @@ class LaunchedEngine : public EngineRun {
   /// (Fault::checkpoint) if the state does not fit.
   void restore(const EngineState& state) {
     synchronize();
-    check_state(state, sizes());
-    self().check_weights(state.resumable() ? state.folded : state.weights);
+    check(state);
     tables_.clear();
     restart(state);
     step_ = state.step;
@@ -103,6 +109,11 @@ class LaunchedEngine : public EngineRun {
       self().start_state(state.weights, nullptr);
     }
     tables_.restart();
+  }
+  /// Throws what `restore` throws if the state does not fit, and changes nothing.
+  void check(const EngineState& state) const {
+    check_state(state, sizes());
+    self().check_weights(state.resumable() ? state.folded : state.weights);
   }
 
  protected:

@@ -18,6 +18,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -49,18 +50,21 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
   using Base = detail::LaunchedEngine<CudaUnitsEngine>;
   using Sizes = detail::units::Sizes<Precision, Hidden, home>;
   using Words = detail::Split<Precision>;
-  using Stored = detail::units::StoredWeights<Precision, Hidden, home>;
+  static constexpr detail::units::Home whole = detail::units::whole_of(home);
+  using Stored = detail::units::StoredWeights<Precision, Hidden, whole>;
   friend Base;
   static_assert(detail::CudaTuning{}.block_steps <= detail::units::launch_steps);
 
  public:
   using precision = Precision;
-  using Plan = detail::units::Plan<Precision, Hidden, home>;
+  using Plan = detail::units::Plan<Precision, Hidden, whole>;
   /// Whether every step streams all weights.
   static constexpr bool streams = Sizes::streams;
   /// The same engine for units with another number of hidden values.
   template <int Other>
   using with_hidden = CudaUnitsEngine<Precision, Other, home>;
+  /// One of the shards that share a network of this engine (CudaShardsEngine).
+  using shard = CudaUnitsEngine<Precision, Hidden, detail::units::shard_of(home)>;
 
   /// The plan of `spec` on the current device. If this engine cannot run it, the result is empty,
   /// and `why` gives the reason in half a sentence.
@@ -83,6 +87,7 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
     if constexpr (Sizes::in_slots) find_sides();
     this->require_memory(memory_needed());
     allocate();
+    if constexpr (Sizes::shards) return;  // `connect` is called next
     if (!options.restored_next) start_state(std::vector<float>(net_.weights), nullptr);
     this->capture();
   }
@@ -98,6 +103,7 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
   void read_prediction(std::span<float> out) {
     const std::vector<float> y = last_outputs();
     for (std::size_t u = 0; u < this->patches(); ++u) {
+      if (!plan_.has(u)) continue;
       for (std::size_t k = 0; k < this->patch_size(); ++k) {
         out[this->pixel(u, k)] = unsqueeze(y[plan_.output_start[u] + k]);
       }
@@ -107,7 +113,7 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
   void read_hidden(std::span<float> out) {
     const float* const row = hidden_.get() + ring_row(1) * hidden_row();
     const std::vector<float> hidden = streams_.download(row, hidden_row());
-    std::copy(hidden.begin(), hidden.end(), out.begin());
+    visit_hidden([&](std::size_t i) { out[i] = hidden[i]; });
   }
   /// y of the last step, [outputs], unit by unit.
   void read_outputs(std::span<float> out) {
@@ -118,11 +124,47 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
   /// The whole state, for a checkpoint. It does not change how the run continues.
   [[nodiscard]] EngineState save() {
     EngineState state = this->save_run();
-    to_reference(streams_.download(weights_), state.folded);
-    PastArrays past{streams_.download(past_), streams_.download(hidden_), streams_.download(d0_),
-                    streams_.download(d1_), streams_.download(y_)};
-    this->exchange_past(state, past);
+    save_past(state);
     return state;
+  }
+
+
+  // -------------------------------------------------------------- for CudaShardsEngine
+
+  // A shard's read_ functions write what its own units have, and nothing else.
+
+  using Base::stop;
+
+  /// Adds what this shard's units have to the state that another shard has saved.
+  void add_to(EngineState& state) {
+    read_weights(state.weights);
+    save_past(state);
+  }
+  /// Where this shard's ring of records and its counters of begun steps are.
+  [[nodiscard]] std::uint32_t* past() const noexcept { return past_.get(); }
+  [[nodiscard]] unsigned int* begun() const noexcept { return begun_.get(); }
+  [[nodiscard]] int thread_blocks() const { return plan_.thread_blocks(); }
+  /// To be called once, when all shards have been made and before anything else.
+  void connect(const detail::units::Peers& peers) {
+    peers_ = peers;
+    this->capture();
+  }
+  /// The ring of records as it is on the device, [ring][row]; and its parts that belong to this
+  /// shard's units, copied from one such array to another.
+  [[nodiscard]] std::vector<std::uint32_t> read_past() const { return streams_.download(past_); }
+  void write_past(const std::vector<std::uint32_t>& words) const { streams_.write(past_, words); }
+  void copy_own_past(const std::vector<std::uint32_t>& from, std::vector<std::uint32_t>& to) const {
+    const auto copy = [&](std::size_t first, std::size_t words) {
+      for (std::size_t row = 0; row < count(detail::units::ring); ++row, first += plan_.row_words) {
+        const auto at = static_cast<std::ptrdiff_t>(first);
+        std::copy_n(from.begin() + at, words, to.begin() + at);
+      }
+    };
+    for (std::size_t u = 0; u < net_.units.size(); ++u) {
+      if (!plan_.has(u)) continue;
+      copy(u * Sizes::record, Sizes::record);
+      if (u < this->patches()) copy(plan_.first_patch + u * plan_.patch_record, plan_.patch_record);
+    }
   }
 
   /// A line for the log: the device, the memory, and where the weights are.
@@ -231,7 +273,7 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
     const std::string streamed = Sizes::pipelined ? pipelined : "streamed units, ";
     const std::string how =
         Sizes::streams ? streamed : (Sizes::specialised ? "by roles, " : "on the chip, ");
-    return how + std::string(Precision::name) + ", " + std::to_string(device_.multiprocessors) +
+    return how + std::string(Precision::name) + ", " + std::to_string(plan_.multiprocessors) +
            " multiprocessors";
   }
   /// y of the last step, all outputs in the order of the plan.
@@ -296,9 +338,14 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
     std::vector<unsigned int> begun;
     for (std::uint64_t i = 0; i < rounds; ++i) {
       const std::uint64_t times = (step_ + rounds - 1 - i) / rounds;
-      begun.push_back(static_cast<unsigned>(times) * static_cast<unsigned>(plan_.thread_blocks()));
+      begun.push_back(static_cast<unsigned>(times) * counting_thread_blocks());
     }
     return begun;
+  }
+
+  /// The number of thread blocks that count the steps which they begin.
+  [[nodiscard]] unsigned int counting_thread_blocks() const {
+    return Sizes::shards ? peers_.thread_blocks : static_cast<unsigned>(plan_.thread_blocks());
   }
 
   [[nodiscard]] detail::units::Arguments arguments(int most_steps) const {
@@ -338,6 +385,7 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
 #if defined(PVM_TIMELINE)
     a.timeline = {marks_.get(), clocks_.get(), sms_.get(), timeline_first, timeline_steps};
 #endif
+    a.peers = peers_;
     return a;
   }
   /// Where h is that a follower may read.
@@ -385,8 +433,8 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
       // Before step 0 all of x is 1, and so is every row of the past but the last: x(step_) itself
       // is made of c(h(step_ - 1)), with h = 1.
       const float value = row == ring_row(1) ? squeeze(1.0F) : 1.0F;
-      visit_records([&](std::size_t at, std::size_t) { words[at] = Words::pack(value); });
-      visit_patches([&](std::size_t at, std::size_t) { words[at] = Words::pack(1.0F); });
+      visit_records(true, [&](std::size_t at, std::size_t) { words[at] = Words::pack(value); });
+      visit_patches(true, [&](std::size_t at, std::size_t) { words[at] = Words::pack(1.0F); });
       words[plan_.one] = Words::pack(1.0F);
       // The tags of the units' records, as if each row had been sent in its step: the number of the
       // step after it. A piece is three values and the tag.
@@ -411,33 +459,46 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
   static std::size_t place_of_value(std::size_t i) {
     return detail::units::in_pieces(static_cast<std::uint32_t>(i));
   }
-  /// Calls visit(word in a row of the past, index among all hidden values).
+  /// Calls visit(index among all hidden values) for those of the plan's units.
   template <class Visit>
-  void visit_records(Visit visit) const {
+  void visit_hidden(Visit visit) const {
     for (std::size_t u = 0; u < net_.units.size(); ++u) {
+      if (!plan_.has(u)) continue;
+      for (std::size_t i = 0; i < count(Hidden); ++i) visit(u * count(Hidden) + i);
+    }
+  }
+  /// Calls visit(word in a row of the past, index among all hidden values), for the plan's units
+  /// or, if `all`, for all units.
+  template <class Visit>
+  void visit_records(bool all, Visit visit) const {
+    for (std::size_t u = 0; u < net_.units.size(); ++u) {
+      if (!all && !plan_.has(u)) continue;
       for (std::size_t i = 0; i < count(Hidden); ++i) {
         visit(u * Sizes::record + place_of_value(i), u * count(Hidden) + i);
       }
     }
   }
-  /// Calls visit(word in a row of the past, index in a frame).
+  /// Calls visit(word in a row of the past, index in a frame), likewise.
   template <class Visit>
-  void visit_patches(Visit visit) const {
+  void visit_patches(bool all, Visit visit) const {
     for (std::size_t u = 0; u < this->patches(); ++u) {
+      if (!all && !plan_.has(u)) continue;
       for (std::size_t k = 0; k < this->patch_size(); ++k) {
         visit(plan_.first_patch + u * plan_.patch_record + place_of_value(k), this->pixel(u, k));
       }
     }
   }
-  /// Calls visit(index in the plan's order, index in reference order) for the outputs of a step.
+  /// Calls visit(index in the plan's order, index in reference order) for the outputs that the
+  /// plan's units have in a step.
   template <class Visit>
   void visit_outputs(Visit visit) const {
     std::size_t at = 0;
     for (std::size_t u = 0; u < net_.units.size(); ++u) {
       const auto base = count(net_.units[u].base);
-      for (std::size_t o = 0; o < 2 * base; ++o) {
-        visit(plan_.output_start[u] + (o < base ? o : plan_.padded(u) + o - base), at++);
+      for (std::size_t o = 0; o < 2 * base && plan_.has(u); ++o) {
+        visit(plan_.output_start[u] + (o < base ? o : plan_.padded(u) + o - base), at + o);
       }
+      at += 2 * base;
     }
   }
 
@@ -446,28 +507,39 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
     std::vector<std::uint32_t> past;
     std::vector<float> hidden, d0, d1, y;
   };
-  /// Exchanges a row of a history with `own`, see detail::exchange_past.
+  void save_past(EngineState& state) {
+    to_reference(streams_.download(weights_), state.folded);
+    PastArrays past{streams_.download(past_), streams_.download(hidden_), streams_.download(d0_),
+                    streams_.download(d1_), streams_.download(y_)};
+    this->exchange_past(state, past);
+  }
+  /// Exchanges a row of a history with `own`, see detail::exchange_past. Records are loaded of all
+  /// units, because a shard's units read those of others.
   template <class Row>
   void exchange(PastArrays& own, detail::History which, std::uint64_t back, Row row) const {
-    using detail::History, detail::exchange_value, detail::exchange_values;
+    using detail::History, detail::exchange_value;
+    constexpr bool loads = std::is_const_v<typename Row::element_type>;
     std::uint32_t* const words = own.past.data() + ring_row(back) * plan_.row_words;
     const auto word = [&](std::size_t at, std::size_t i) {
       exchange_value<PackedWords>(row[i], words[at]);
+    };
+    const auto hidden = [&](float* from) {
+      visit_hidden([&](std::size_t i) { exchange_value(row[i], from[i]); });
     };
     const auto outputs = [&](float* from) {
       visit_outputs([&](std::size_t at, std::size_t i) { exchange_value(row[i], from[at]); });
     };
     switch (which) {
       case History::hidden:
-        return exchange_values(row, own.hidden.data() + ring_row(back) * hidden_row());
+        return hidden(own.hidden.data() + ring_row(back) * hidden_row());
       case History::squeezed:
-        return visit_records(word);
+        return visit_records(loads, word);
       case History::frames:
-        return visit_patches(word);
+        return visit_patches(loads, word);
       case History::outputs:
         return outputs(own.y.data() + y_row(back));
       case History::hidden_gradients:
-        return exchange_values(row, own.d0.data() + history_row(back) * hidden_row());
+        return hidden(own.d0.data() + history_row(back) * hidden_row());
       case History::output_gradients:
         return outputs(own.d1.data() + history_row(back) * plan_.outputs);
     }
@@ -484,6 +556,7 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
   Array<std::uint32_t> lists_, unit_areas_, past_;
   Array<float> hidden_, d0_, d1_, y_;
   Array<unsigned int> begun_, taken_;
+  detail::units::Peers peers_{};  // if `shards`
   // If `in_slots`:
   std::optional<detail::CacheSides> cache_;
   detail::units::Sides sides_;

@@ -35,21 +35,21 @@
 namespace pvm::inline v0::detail::units {
 
 /// The class with the step loop for a precision and a home of the weights.
-template <class Precision, int Hidden, Home home>
+template <class Precision, int Hidden, Home home, Home whole = whole_of(home)>
 struct StepLoopOf {
-  using type = Specialised<Precision, Hidden>;
+  using type = Specialised<Precision, Hidden, home>;
 };
-template <int Hidden>
-struct StepLoopOf<fp32, Hidden, Home::resident> {
-  using type = Resident<Hidden>;
+template <int Hidden, Home home>
+struct StepLoopOf<fp32, Hidden, home, Home::resident> {
+  using type = Resident<Hidden, home>;
 };
-template <class Precision, int Hidden>
-struct StepLoopOf<Precision, Hidden, Home::streamed> {
-  using type = Pipelined<Precision, Hidden>;
+template <class Precision, int Hidden, Home home>
+struct StepLoopOf<Precision, Hidden, home, Home::streamed> {
+  using type = Pipelined<Precision, Hidden, home>;
 };
-template <int Hidden>
-struct StepLoopOf<fp32, Hidden, Home::streamed> {
-  using type = Streamed<Hidden>;
+template <int Hidden, Home home>
+struct StepLoopOf<fp32, Hidden, home, Home::streamed> {
+  using type = Streamed<Hidden, home>;
 };
 template <class Precision, int Hidden, Home home>
 using StepLoop = typename StepLoopOf<Precision, Hidden, home>::type;

@@ -20,6 +20,8 @@ namespace pvm::inline v0::detail::units {
 template <class Precision, int Hidden, Home home = Home::resident>
 class Launcher {
   using S = Sizes<Precision, Hidden, home>;
+  /// Of a shard, too: these kernels exchange nothing.
+  static constexpr Home whole = whole_of(home);
 
  public:
   Launcher(int blocks, std::size_t shared_bytes) : blocks_(blocks), shared_(shared_bytes) {}
@@ -30,14 +32,14 @@ class Launcher {
   }
   void materialise(const Arguments& arguments, unsigned long long step, const std::uint32_t* index,
                    const float* coefficients, std::uint32_t* to, cudaStream_t stream) const {
-    cuda_check(launch(units::materialise<Precision, Hidden, home>, shape(stream), arguments, step,
+    cuda_check(launch(units::materialise<Precision, Hidden, whole>, shape(stream), arguments, step,
                       index, coefficients, to),
                "reading the weights");
   }
   void restore_products(const Arguments& arguments, unsigned long long step,
                         cudaStream_t stream) const {
     cuda_check(
-        launch(units::restore_products<Precision, Hidden, home>, shape(stream), arguments, step),
+        launch(units::restore_products<Precision, Hidden, whole>, shape(stream), arguments, step),
         "restoring a state");
   }
 

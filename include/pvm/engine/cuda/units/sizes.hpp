@@ -68,15 +68,29 @@ constexpr bool fits_tiles(int hidden) {
   return hidden > 16 && hidden <= 64 && hidden / 8 % 2 == 0 && hidden % 8 >= 1 && hidden % 8 <= 4;
 }
 
-/// Where weights and unit areas are: `chip`, in registers and shared memory as far as there is
-/// room; or `memory`, in device memory, from which every step streams all weights, however many
-/// units there are.
-enum class Home { resident, streamed };
+/// Where weights and unit areas are: `resident`, in registers and shared memory as far as there is
+/// room; or `streamed`, in device memory, from which every step streams all weights, however many
+/// units there are. The latter two are the same for a shard, a launch that has some of a network's
+/// units and exchanges records with launches that have the others (step/exchange.cuh).
+enum class Home { resident, streamed, resident_shard, streamed_shard };
+constexpr bool is_shard(Home home) {
+  return home == Home::resident_shard || home == Home::streamed_shard;
+}
+/// The home of a shard of `home`; and of whole networks whose plan a shard has a part of.
+constexpr Home shard_of(Home home) {
+  return home == Home::streamed ? Home::streamed_shard : Home::resident_shard;
+}
+constexpr Home whole_of(Home home) {
+  return home == Home::streamed || home == Home::streamed_shard ? Home::streamed : Home::resident;
+}
+inline constexpr int most_shards = 16;  ///< of a network
 
 template <class Precision, int Hidden, Home home = Home::resident>
 struct Sizes {
   /// Whether every step streams all weights from device memory.
-  static constexpr bool streams = home == Home::streamed;
+  static constexpr bool streams = whole_of(home) == Home::streamed;
+  /// Whether there are other launches that have the rest of the network's units.
+  static constexpr bool shards = is_shard(home);
   /// Thread blocks on each streaming multiprocessor (SM). When all weights are streamed there are
   /// two, so that one loads weights while the other is between its passes.
   static constexpr int thread_blocks_per_sm = streams ? 2 : 1;

@@ -40,9 +40,9 @@
 
 namespace pvm::inline v0::detail::units {
 
-template <class Precision, int Hidden>
-struct Pipelined : ThreadBlock<Precision, Hidden, Home::streamed> {
-  using Base = ThreadBlock<Precision, Hidden, Home::streamed>;
+template <class Precision, int Hidden, Home home>
+struct Pipelined : ThreadBlock<Precision, Hidden, home> {
+  using Base = ThreadBlock<Precision, Hidden, home>;
   using S = typename Base::S;
   using Weights = typename Base::Weights;
   struct Held {};  // empty: no weights stay in registers between steps
@@ -265,7 +265,7 @@ struct Pipelined : ThreadBlock<Precision, Hidden, Home::streamed> {
   __device__ __forceinline__ void begin_units() const {
     if (thread == streaming) {
       this->prepare(now((turn + 1) & 3));
-      add_one_relaxed(a.begun + now().step % rounds);
+      count_begun<S::shards>(a, now().step);
     }
     each_own_unit([&](int u) {
       this->load_coefficients(u);
@@ -295,8 +295,9 @@ struct Pipelined : ThreadBlock<Precision, Hidden, Home::streamed> {
           word[i] = this->keep_hidden(u, 3 * piece + i, sum[i], hidden + number * Hidden, survives);
         }
       }
-      store_relaxed_16(this->past(t) + number * S::record + 4 * piece,
-                       make_uint4(word[0], word[1], word[2], static_cast<std::uint32_t>(t + 1)));
+      const auto tag = static_cast<std::uint32_t>(t + 1);
+      send_piece<S::shards>(a, this->past(t) + number * S::record + 4 * piece,
+                            make_uint4(word[0], word[1], word[2], tag));
     }
   }
   /// Prefetches to the L2 cache the rows `what` (S::hidden, squeezed or d0) of a unit's last steps,

@@ -40,9 +40,9 @@
 
 namespace pvm::inline v0::detail::units {
 
-template <int Hidden>
-struct Resident : ThreadBlock<fp32, Hidden, Home::resident> {
-  using Base = ThreadBlock<fp32, Hidden, Home::resident>;
+template <int Hidden, Home home>
+struct Resident : ThreadBlock<fp32, Hidden, home> {
+  using Base = ThreadBlock<fp32, Hidden, home>;
   using S = typename Base::S;
   using Weights = typename Base::Weights;
   using Held = Weights[S::held_blocks];

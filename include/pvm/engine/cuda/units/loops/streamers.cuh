@@ -21,8 +21,8 @@
 namespace pvm::inline v0::detail::units {
 
 /// The step loop of a streamer, for one launch.
-template <class Precision, int Hidden>
-__device__ __forceinline__ void Pipelined<Precision, Hidden>::stream_all() {
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Pipelined<Precision, Hidden, home>::stream_all() {
   take_registers<S::multiplier_registers>();
   Weights next{};
   load_first(next);
@@ -65,8 +65,8 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::stream_all() {
 }
 
 /// Loads this warp's first block of W0 into `next`.
-template <class Precision, int Hidden>
-__device__ __forceinline__ void Pipelined<Precision, Hidden>::load_first(Weights& next) const {
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Pipelined<Precision, Hidden, home>::load_first(Weights& next) const {
   // Zero-initialised: otherwise the compiler treats the old value as live through the pass before,
   // because of the condition, and spends registers on it.
   next = {};
@@ -74,15 +74,15 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::load_first(Weights
 }
 
 /// Loads this warp's first block of W1 into `next`.
-template <class Precision, int Hidden>
-__device__ __forceinline__ void Pipelined<Precision, Hidden>::load_first_w1(Weights& next) const {
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Pipelined<Precision, Hidden, home>::load_first_w1(Weights& next) const {
   next = {};
   if (my_w1_count() != 0) this->load_streamed(next, this->streamed(my_w1_blocks()[0]));
 }
 
 /// Prefetches a block of W0 to the L2 cache if `is`. `slot` is that of its W0Input.
-template <class Precision, int Hidden>
-__device__ __forceinline__ void Pipelined<Precision, Hidden>::prefetch_block(
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Pipelined<Precision, Hidden, home>::prefetch_block(
     bool is, std::uint32_t slot) const {
   // A lane for each line of the tiles, and one for the first line of the chunk, which has the
   // remainder rows of all its blocks, if they are one row each.
@@ -95,8 +95,8 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::prefetch_block(
 
 /// Prefetches a block of W1 to the L2 cache, with its list and, if the block folds in this step,
 /// its low halves and the factors of the fold.
-template <class Precision, int Hidden>
-__device__ __forceinline__ void Pipelined<Precision, Hidden>::prefetch_w1(
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Pipelined<Precision, Hidden, home>::prefetch_w1(
     const W1Block& block) const {
   this->template prefetch<S::block_words + S::list_words>(words_of(block));
   if (!this->is_w1_due(block.what)) return;
@@ -107,8 +107,8 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::prefetch_w1(
 }
 
 /// Makes this warp's part of W0 x, unit by unit. The first block is in `next`.
-template <class Precision, int Hidden>
-__device__ __forceinline__ void Pipelined<Precision, Hidden>::forward(Weights& next) const {
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Pipelined<Precision, Hidden, home>::forward(Weights& next) const {
   const int count = my_count();
   if (count == 0) return;
   const W0Input* inputs = my_inputs();
@@ -140,8 +140,8 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::forward(Weights& n
 
 /// Loads the descriptions of this warp's blocks of W0 that fold in this step, one for each lane:
 /// lane i returns that of the due block number `from` + i, or zeros if there is no such block.
-template <class Precision, int Hidden>
-__device__ __forceinline__ W0Block Pipelined<Precision, Hidden>::load_due(int from) const {
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ W0Block Pipelined<Precision, Hidden, home>::load_due(int from) const {
   const int number = due_start(0) + from + lane();
   W0Block mine{};
   if (number < due_start(1)) mine = my_blocks()[number];
@@ -149,8 +149,8 @@ __device__ __forceinline__ W0Block Pipelined<Precision, Hidden>::load_due(int fr
 }
 
 /// Folds this warp's due blocks of W0, which are read again. `mine` is load_due(0).
-template <class Precision, int Hidden>
-__device__ __forceinline__ void Pipelined<Precision, Hidden>::fold_blocks(W0Block mine) const {
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Pipelined<Precision, Hidden, home>::fold_blocks(W0Block mine) const {
   int left = due_start(1) - due_start(0);
 #pragma unroll 1
   for (int from = 0; left > 0; left -= 32) {
@@ -163,8 +163,8 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::fold_blocks(W0Bloc
 /// Prefetches to the L2 cache the tiles and low halves of the blocks that the lanes in the mask
 /// `lanes` have in `mine`. This is done after the pass over W0: prefetched during the pass, low
 /// halves would evict what finishers read.
-template <class Precision, int Hidden>
-__device__ __forceinline__ void Pipelined<Precision, Hidden>::prefetch_blocks_of_lanes(
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Pipelined<Precision, Hidden, home>::prefetch_blocks_of_lanes(
     const W0Block& mine, unsigned lanes) const {
   // A lane for each line: of the low halves, then of the tiles.
   constexpr int low_lines = S::unpacked_words / line_words, lines = S::block_words / line_words;
@@ -182,8 +182,8 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::prefetch_blocks_of
 }
 
 /// Folds the blocks that lanes 0 to `count` - 1 have in `mine`.
-template <class Precision, int Hidden>
-__device__ __forceinline__ void Pipelined<Precision, Hidden>::fold_due(const W0Block& mine,
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Pipelined<Precision, Hidden, home>::fold_due(const W0Block& mine,
                                                                        int count) const {
   unsigned left = __ballot_sync(every_lane, lane() < count && any_gain(unit_in(mine.what)) != 0);
   if (left == 0) return;
@@ -199,8 +199,8 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::fold_due(const W0B
 
 /// One pass over this warp's blocks of W1: W1^T d1(t), and y(t-1) if `outputs`. The first block is
 /// in `next`.
-template <class Precision, int Hidden>
-__device__ __forceinline__ void Pipelined<Precision, Hidden>::learn(Weights& next,
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Pipelined<Precision, Hidden, home>::learn(Weights& next,
                                                                     bool outputs) const {
   const W1Block* block = my_w1_blocks();
   const W1Block* const end = block + my_w1_count();
@@ -234,8 +234,8 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden>::learn(Weights& nex
 }
 
 /// Folds this warp's due blocks of W1.
-template <class Precision, int Hidden>
-__device__ __forceinline__ void Pipelined<Precision, Hidden>::fold_w1_blocks() const {
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Pipelined<Precision, Hidden, home>::fold_w1_blocks() const {
   const W1Block* blocks = my_w1_blocks();
 #pragma unroll 1
   for (int left = my_w1_count(); left > 0; left -= 32, blocks += 32) {

@@ -63,6 +63,7 @@ struct SlotPairs {
 struct SlotLines {
   std::uint32_t high, low;
 };
+inline constexpr std::uint32_t no_slot = ~0U;  ///< instead of a line: the block has no slot here
 
 /// The plan, and the layout of everything in device memory that depends on it. A value: it is made
 /// once, and the engine that runs it keeps it.
@@ -71,20 +72,29 @@ class Plan {
   using S = Sizes<Precision, Hidden, home>;
 
  public:
-  /// Plans `spec`, of which `net` is the connectome, for a device with this number of SMs and at
-  /// most `shared_bytes` of shared memory for a thread block. If there is no plan, the result is
+  /// Plans `spec`, of which `net` is the connectome, for a device with this number of SMs, or for
+  /// that many SMs of `shards` shards (`part`), and at most `shared_bytes` of shared memory for a
+  /// thread block. If there is no plan, the result is
   /// empty, and `why` gives the reason in half a sentence.
   static std::optional<Plan> make(const Spec& spec, const Connectome& net, int multiprocessors,
-                                  std::size_t shared_bytes, std::string& why) {
+                                  std::size_t shared_bytes, std::string& why,
+                                  std::size_t shards = 1) {
     why = lacking(spec);
     if (!why.empty()) return std::nullopt;
     Plan plan(net, multiprocessors, shared_bytes);
+    for (std::size_t k = 0; k < shards; ++k) plan.check_lines(k, shards);
     why = plan.problem_;
     if (!why.empty()) return std::nullopt;
     return plan;
   }
+  /// What shard number `shard` of `shards` has of this plan: every `shards`-th program, numbered
+  /// anew, with the units of these. The layout of the weights on the host stays that of all.
+  [[nodiscard]] Plan part(std::size_t shard, std::size_t shards) const;
+  /// Whether a program of this plan, or of this part of it, has unit u.
+  [[nodiscard]] bool has(std::size_t u) const { return has_unit_.empty() || has_unit_[u]; }
 
   Areas areas{};
+  int multiprocessors = 0;  ///< for which it was made, those of all shards
   /// The number of thread blocks that have units, and so of programs.
   [[nodiscard]] int thread_blocks() const { return static_cast<int>(portions_.size()); }
 
@@ -104,12 +114,13 @@ class Plan {
   /// Words of W1's lists in device memory, where all is streamed and slots do not have them.
   std::size_t list_words = 0;
   std::vector<std::size_t> program_blocks, program_w1_blocks;  ///< of each program
+  std::vector<std::size_t> program_first_block;  ///< number of each program's first block of W0
   /// All programs, one behind the other, and the word at which each one starts.
   std::vector<std::uint32_t> programs, program_start;
   std::vector<std::uint32_t> output_start;  ///< each unit's first output; a unit: [A | B], padded
 
-  /// Calls visit(index in reference order, index in device memory) for all weights, on several
-  /// threads; two units' weights are never in one word. The index in device memory counts weights,
+  /// Calls visit(index in reference order, index in device memory) for all weights of the units
+  /// that this plan has, on several threads; two units' weights are never in one word. The index in device memory counts weights,
   /// not words, from the start of Arguments::weights.
   template <class Visit>
   void for_each_weight(Visit visit) const;
@@ -132,13 +143,14 @@ class Plan {
   [[nodiscard]] SlotPairs slot_pairs(const Sides& sides) const;
   /// Gives each block its slots, and writes them into the programs. To be called once.
   void place_in_slots(const Sides& sides);
-  /// The slots of each block of W0, then of W1.
+  /// The slots of each block of W0, then of W1; `no_slot` for those of other shards.
   std::vector<SlotLines> slots;
   /// The base P of unit u, rounded up to whole blocks of columns.
   [[nodiscard]] std::size_t padded(std::size_t u) const { return round_up(base(u), columns); }
 
  private:
-  Plan(const Connectome& net, int multiprocessors, std::size_t shared_bytes) : net_(net) {
+  Plan(const Connectome& net, int multiprocessors_, std::size_t shared_bytes)
+      : multiprocessors(multiprocessors_), net_(net) {
     lay_out_row();
     lay_out_units();
     std::vector<double> costs(net.units.size());
@@ -154,9 +166,14 @@ class Plan {
     for (std::size_t m = 0; m < portions_.size() && problem_.empty(); ++m) {
       make_program(portions_[m], there / 4);
     }
-    // Even if all slots of W0 were on one side, their lines have to fit a W0Input.
+  }
+  /// Even if all slots of a shard's blocks of W0 were on one side, their lines have to fit a
+  /// W0Input. Sets `problem_` if they do not.
+  void check_lines(std::size_t shard, std::size_t shards) {
+    std::size_t own = 0;
+    for (std::size_t m = shard; m < program_blocks.size(); m += shards) own += program_blocks[m];
     const std::size_t lines =
-        blocks * 2 * chunk_lines / static_cast<std::size_t>(S::block_slot.slots());
+        own * 2 * chunk_lines / static_cast<std::size_t>(S::block_slot.slots());
     if (S::pipelined && lines >= input_lines) problem_ = "it has too many weights";
   }
   /// What these engines cannot do of what `spec` asks for, in half a sentence; empty if nothing.
@@ -303,12 +320,14 @@ class Plan {
   std::vector<std::size_t> block_number_;       // [block index]
   std::size_t numbered_ = 0;                    // blocks that have a number so far
   Portions portions_;                           // [thread block]: its units
+  std::vector<bool> has_unit_;                  // [unit]; empty: all
 };
 
 }  // namespace pvm::inline v0::detail::units
 
 #include <pvm/engine/cuda/units/plan/blocks.hpp>
 #include <pvm/engine/cuda/units/plan/folds.hpp>
+#include <pvm/engine/cuda/units/plan/part.hpp>
 #include <pvm/engine/cuda/units/plan/places.hpp>
 #include <pvm/engine/cuda/units/plan/program.hpp>
 #include <pvm/engine/cuda/units/plan/slots.hpp>

@@ -32,6 +32,7 @@ void Plan<Precision, Hidden, home>::append(Draft& draft) {
   const std::size_t apart = S::pipelined ? (blocks_of_all.size() + 2) * sizeof(W0Block) / 4 : 0;
   programs.resize(start + p.words + apart);
   p.number = narrow(program_start.size() - 1);
+  program_first_block.push_back(numbered_ - blocks_of_all.size());
   program_blocks.push_back(blocks_of_all.size());
   program_w1_blocks.push_back(w1_of_all.size());
   const auto put = [&](std::uint32_t at, const auto& values) {

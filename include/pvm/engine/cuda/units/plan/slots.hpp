@@ -45,11 +45,10 @@ SlotPairs Plan<Precision, Hidden, home>::slot_pairs(const Sides& sides) const {
 
 template <class Precision, int Hidden, Home home>
 void Plan<Precision, Hidden, home>::place_in_slots(const Sides& sides) {
-  const SlotPairs first = slot_pairs(sides);
-  SlotDealer dealer(sides, 0, S::block_slot), low(sides, first.low_halves, S::low_slot),
-      w1(sides, first.w1, S::w1_slot), w1_low(sides, first.w1_low_halves, S::low_slot);
-  slots.assign(blocks + w1_blocks, {});
-  std::size_t number = 0;  // blocks are numbered in the order of the passes over W0
+  const SlotPairs pairs = slot_pairs(sides);
+  SlotDealer dealer(sides, 0, S::block_slot), low(sides, pairs.low_halves, S::low_slot),
+      w1(sides, pairs.w1, S::w1_slot), w1_low(sides, pairs.w1_low_halves, S::low_slot);
+  slots.assign(blocks + w1_blocks, {no_slot, no_slot});
   for (const std::uint32_t start : program_start) {
     Program p;
     std::memcpy(&p, programs.data() + start, sizeof p);
@@ -57,8 +56,9 @@ void Plan<Precision, Hidden, home>::place_in_slots(const Sides& sides) {
       return programs.data() + start + (at - p.start);
     };
     const std::size_t count = p.block_start[S::warps];
-    for (std::size_t k = 0; k < count; ++k) {
-      slots[number++] = {dealer.next(p.number), S::fp32_weights ? 0 : low.next(p.number)};
+    const std::size_t first = program_first_block[p.number];
+    for (std::size_t k = 0; k < count; ++k) {  // numbered in the order of the passes over W0
+      slots[first + k] = {dealer.next(p.number), S::fp32_weights ? 0 : low.next(p.number)};
     }
     change_each<W0Block>(words_at(p.blocks), count, [&](W0Block& block) {
       const SlotLines& lines = slots[block.block];

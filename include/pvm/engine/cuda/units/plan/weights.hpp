@@ -20,6 +20,7 @@ template <class Precision, int Hidden, Home home>
 template <class Visit>
 void Plan<Precision, Hidden, home>::for_each_weight(Visit visit) const {
   in_parallel(net_.units.size(), net_.weights, [&](std::size_t u) {
+    if (!has(u)) return;
     visit_hidden(u, visit);
     visit_output(u, visit);
   });

@@ -12,6 +12,7 @@
 
 #include <pvm/engine/cuda/instructions/all.cuh>
 #include <pvm/engine/cuda/units/sizes.hpp>
+#include <pvm/engine/cuda/units/step/exchange.cuh>
 #include <pvm/engine/cuda/units/step/state.cuh>
 #include <pvm/engine/cuda/units/step/thread_block.cuh>
 
@@ -41,11 +42,11 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::gather_val
       at[i] = source.from + piece * 4;
       to[i] = (odd ? source.to >> 16 : source.to & 0xffffU) + piece * 3;
       if (piece * 3 + 2 < Hidden) to[i] |= whole;
-      v[i] = load_relaxed_16(from + at[i]);
+      v[i] = receive_piece<S::shards>(from + at[i]);
     }
 #pragma unroll
     for (int i = 0; i < at_once; ++i) {
-      while (v[i].w != tag) v[i] = load_relaxed_16(from + at[i]);
+      while (v[i].w != tag) v[i] = receive_piece<S::shards>(from + at[i]);
       std::uint32_t* words = shared + (to[i] & ~whole);
       words[0] = v[i].x;
       if (Hidden % 3 == 2 || (to[i] & whole) != 0) words[1] = v[i].y;
@@ -106,8 +107,8 @@ __device__ __forceinline__ Products ThreadBlock<Precision, Hidden, home>::primar
     if (s >= my.primary || lane() >= group_sources * S::product_pieces) continue;
     const std::uint32_t* at =
         past(step) + products_at(list<Source>(p.sources)[my.first_source + s]);
-    uint4 piece = load_relaxed_16(at);
-    while (piece.w != static_cast<std::uint32_t>(step + 1)) piece = load_relaxed_16(at);
+    uint4 piece = receive_piece<S::shards>(at);
+    while (piece.w != static_cast<std::uint32_t>(step + 1)) piece = receive_piece<S::shards>(at);
     add_products(sum, piece, ones);
   }
   return sum;

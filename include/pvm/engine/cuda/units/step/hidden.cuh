@@ -12,6 +12,7 @@
 
 #include <pvm/engine/cuda/instructions/all.cuh>
 #include <pvm/engine/cuda/units/sizes.hpp>
+#include <pvm/engine/cuda/units/step/exchange.cuh>
 #include <pvm/engine/cuda/units/step/state.cuh>
 #include <pvm/engine/cuda/units/step/thread_block.cuh>
 #include <pvm/unit/activation.hpp>
@@ -154,7 +155,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::send_words
     std::uint32_t* to, int pieces, Word word, unsigned long long t) const {
   const int i = 3 * min(lane(), pieces - 1);
   const uint4 v = make_uint4(word(i), word(i + 1), word(i + 2), static_cast<std::uint32_t>(t + 1));
-  if (lane() < pieces) store_relaxed_16(to + 4 * lane(), v);
+  if (lane() < pieces) send_piece<S::shards>(a, to + 4 * lane(), v);
 }
 
 /// Sends inner products to their place in a unit's record, behind the values; lane i has that of

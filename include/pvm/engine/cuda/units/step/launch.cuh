@@ -16,6 +16,7 @@
 #include <pvm/engine/cuda/instructions/all.cuh>
 #include <pvm/engine/cuda/run/cursor.hpp>
 #include <pvm/engine/cuda/units/sizes.hpp>
+#include <pvm/engine/cuda/units/step/exchange.cuh>
 #include <pvm/engine/cuda/units/step/state.cuh>
 #include <pvm/engine/cuda/units/step/thread_block.cuh>
 #include <pvm/engine/cuda/units/step/view.cuh>
@@ -239,7 +240,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::prepare(No
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::prepare_step() const {
   prepare(now(turn ^ 1));
-  add_one_relaxed(a.begun + now().step % rounds);
+  count_begun<S::shards>(a, now().step);
 }
 
 /// A row of the ring buffer in device memory is overwritten after `ring` steps. So that no thread
@@ -255,7 +256,7 @@ ThreadBlock<Precision, Hidden, home>::slowest_counter(unsigned long long t) cons
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ unsigned int ThreadBlock<Precision, Hidden, home>::load_slowest(
     unsigned long long t) const {
-  return load_relaxed(slowest_counter(t));
+  return load_begun<S::shards>(slowest_counter(t));
 }
 
 /// Waits; `begun` is what `load_slowest` has loaded earlier.
@@ -264,8 +265,9 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::wait_for_s
     unsigned long long t, unsigned int begun) const {
   if (t < ahead) return;
   const unsigned long long step = t - ahead;
-  const unsigned int target = (static_cast<unsigned>(step / rounds) + 1) * gridDim.x;
-  while (static_cast<int>(begun - target) < 0) begun = load_relaxed(slowest_counter(t));
+  const unsigned int target =
+      (static_cast<unsigned>(step / rounds) + 1) * all_thread_blocks<S::shards>(a);
+  while (static_cast<int>(begun - target) < 0) begun = load_slowest(t);
 }
 
 template <class Precision, int Hidden, Home home>

@@ -12,6 +12,7 @@
 
 #include <pvm/engine/cuda/instructions/all.cuh>
 #include <pvm/engine/cuda/units/sizes.hpp>
+#include <pvm/engine/cuda/units/step/exchange.cuh>
 #include <pvm/engine/cuda/units/step/state.cuh>
 #include <pvm/engine/cuda/units/step/thread_block.cuh>
 
@@ -84,7 +85,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::make_liste
         const float* of = source_coefficients(u, at[i]);
         weigh[i] = {{of[0], of[1], of[2]}};
       }
-      if (at[i] != no_source) piece[i] = load_relaxed_16(sent + (at[i] & no_source));
+      if (at[i] != no_source) piece[i] = receive_piece<S::shards>(sent + (at[i] & no_source));
     }
     poll_pieces(piece, at, sent, tag);
 #pragma unroll
@@ -132,7 +133,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::poll_piece
   if (!all_there) {
 #pragma unroll
     for (int i = 0; i < pieces_at_once; ++i) {
-      while (piece[i].w != tag) piece[i] = load_relaxed_16(sent + (at[i] & no_source));
+      while (piece[i].w != tag) piece[i] = receive_piece<S::shards>(sent + (at[i] & no_source));
     }
   }
 }

@@ -17,6 +17,14 @@
 
 namespace pvm::inline v0::detail::units {
 
+/// In a shard: the other shards of its network.
+struct Peers {
+  int count;                                 ///< of the others
+  unsigned int thread_blocks;                ///< of all shards
+  std::uint32_t* past[most_shards - 1];      ///< Arguments::past of each other shard
+  unsigned int* begun[most_shards - 1];      ///< and its Arguments::begun
+};
+
 struct Arguments {
   Areas areas;
   /// `patch` is the number of values of a patch, `block_size` its side, `side` the side of a frame
@@ -70,6 +78,7 @@ struct Arguments {
 #if defined(PVM_TIMELINE)
   TimelineMarks timeline;
 #endif
+  Peers peers;                        ///< unused unless Sizes::shards
 };
 
 inline constexpr unsigned int every_lane = 0xffffffffU;

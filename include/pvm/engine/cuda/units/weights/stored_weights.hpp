@@ -109,14 +109,16 @@ class StoredWeights {
   static std::ptrdiff_t offset(std::size_t n) { return static_cast<std::ptrdiff_t>(n); }
   /// Word offset on the device of a slot that begins at a line.
   static std::size_t start_of(std::uint32_t line) { return std::size_t{line} * line_words; }
-  /// Calls visit(number of the block) for every block, on several threads.
+  /// Calls visit(number of the block) for every block that has a slot, on several threads.
   template <class Visit>
   void each_block(Visit visit) const {
     constexpr std::size_t piece = 256;
     const std::size_t blocks = layout_.slots.size();
     in_parallel((blocks + piece - 1) / piece, count_ * stored_per_word, [&](std::size_t i) {
       const std::size_t end = std::min(blocks, (i + 1) * piece);
-      for (std::size_t k = i * piece; k < end; ++k) visit(k);
+      for (std::size_t k = i * piece; k < end; ++k) {
+        if (layout_.slots[k].high != no_slot) visit(k);
+      }
     });
   }
   /// Calls copy(word here, word on the device) for the tiles of each block, as they are multiplied.

@@ -89,6 +89,18 @@ inline uint4 load_relaxed_16(const void* from) {
   v.z = std::atomic_ref(words[2]).load(std::memory_order_relaxed);
   return v;
 }
+// -------------------------------------------------------------- between devices
+
+inline unsigned int load_relaxed_system(const unsigned int* counter) {
+  return load_relaxed(counter);
+}
+inline void add_one_system(unsigned int* counter) {
+  emulated_cuda::block().store_late([=] { add_one_relaxed(counter); });
+}
+inline void store_relaxed_16_system(void* to, uint4 v) {
+  emulated_cuda::block().store_late([=] { store_relaxed_16(to, v); });
+}
+inline uint4 load_relaxed_16_system(const void* from) { return load_relaxed_16(from); }
 inline void fence_device() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 
 }  // namespace pvm::inline v0::detail

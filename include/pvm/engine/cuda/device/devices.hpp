@@ -1,0 +1,80 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Several GPUs of one process: which one is current, and their access to each other's memory.
+
+#include <cuda_runtime.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include <pvm/core/error.hpp>
+#include <pvm/engine/cuda/device/check.hpp>
+
+namespace pvm::inline v0::detail {
+
+inline int current_device() {
+  int device = 0;
+  cuda_check(cudaGetDevice(&device), "looking for a GPU");
+  return device;
+}
+
+/// Makes a GPU current in this thread for the lifetime of the object.
+class OnDevice {
+ public:
+  explicit OnDevice(int device) : before_(current_device()) {
+    if (device != before_) cuda_check(cudaSetDevice(device), "choosing a GPU");
+  }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+  ~OnDevice() { (void)cudaSetDevice(before_); }
+
+ private:
+  int before_;
+};
+
+/// Throws Error (usage) if there is no GPU of one of these numbers.
+inline void require_devices(const std::vector<int>& devices) {
+  int there = 0;
+  cuda_check(cudaGetDeviceCount(&there), "looking for GPUs");
+  for (const int device : devices) {
+    if (device >= 0 && device < there) continue;
+    throw Error(Fault::usage, "there is no GPU " + std::to_string(device) + "; this process sees " +
+                                  std::to_string(there) + ", numbered from 0");
+  }
+}
+
+/// Lets kernels on each of these GPUs access the memory of all others. Throws Error (device) if two
+/// of them cannot, with atomic operations: they must be connected by NVLink or the like.
+inline void connect_devices(const std::set<int>& devices) {
+  for (const int from : devices) {
+    const OnDevice on(from);
+    for (const int to : devices) {
+      if (from == to) continue;
+      int atomics = 0, access = 0;
+      cuda_check(cudaDeviceCanAccessPeer(&access, from, to), "looking at links between GPUs");
+      if (access != 0) {
+        cuda_check(
+            cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, from, to),
+            "looking at links between GPUs");
+      }
+      if (atomics == 0) {
+        throw Error(Fault::device,
+                    "GPU " + std::to_string(from) + " has no direct access to the memory of GPU " +
+                        std::to_string(to) +
+                        (access != 0 ? " that keeps atomic operations whole" : "") +
+                        ", so they cannot share a network; take GPUs that NVLink connects, or one");
+      }
+      const cudaError_t enabled = cudaDeviceEnablePeerAccess(to, 0);
+      if (enabled == cudaErrorPeerAccessAlreadyEnabled) {
+        (void)cudaGetLastError();  // by another engine of this process
+      } else {
+        cuda_check(enabled, "connecting GPUs");
+      }
+    }
+  }
+}
+
+}  // namespace pvm::inline v0::detail
