@@ -3,11 +3,13 @@
 
 /// Measures a Predictor beside a Trainer of as many sequences on the same machine: frames a second,
 /// and what a frame of one stream waits for its result.
-///     bench_infer [SPEC.json] [--streams 1,16,64]
+///     bench_infer [SPEC.json ...] [--streams 1,16,64]
+///     bench_infer [SPEC.json ...] --clip FILE [--train 4000]
 ///
 /// Prints a JSON line for each number of streams: `fps` (frames per second of all streams in
 /// lockstep), `training_fps` (of training steps with that batch), `latency_us` (median and 99th
-/// percentile of single frames on one stream; in the line of 1 stream only).
+/// percentile of single frames on one stream; in the line of 1 stream only). With a clip it trains
+/// on that, freezes the network in each precision, and prints a table (frozen_table.hpp).
 
 #include <algorithm>
 #include <chrono>
@@ -22,9 +24,11 @@
 #include <pvm/core/random.hpp>
 #include <pvm/engine/host/engine.hpp>
 #include <pvm/infer/predictor.hpp>
+#include <pvm/model/initial_weights.hpp>
 #include <pvm/model/json.hpp>
 
 #include "command_line.hpp"
+#include "frozen_table.hpp"
 
 namespace {
 
@@ -100,35 +104,56 @@ std::vector<double> latencies(pvm::Predictor& predictor, double seconds) {
 
 }  // namespace
 
+namespace {
+
+void compare_with_training(const pvm::Spec& spec, const std::vector<int>& streams,
+                           double seconds) {
+  pvm::io::Checkpoint network;
+  network.spec = spec;
+  network.state.weights = pvm::initial_weights(pvm::make_connectome(spec).weights, 1);
+  for (const int count : streams) {
+    pvm::Predictor predictor(network, {.policy = pvm::Throughput(count)});
+    std::printf("{\"spec\": \"%s\", \"streams\": %d, \"fps\": %.0f, \"training_fps\": %.0f",
+                network.spec.name.c_str(), count, predictor_rate(predictor, count, seconds),
+                training_rate(network, count, seconds));
+    if (count == 1) {
+      const auto all = latencies(predictor, seconds);
+      std::printf(", \"latency_us\": [%.0f, %.0f]", all[all.size() / 2],
+                  all[all.size() * 99 / 100]);
+    }
+    std::printf("}\n");
+    std::fflush(stdout);
+  }
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
-  std::string file = PVM_MODEL_ZOO "/small.json";
+  std::vector<std::string> files = {PVM_MODEL_ZOO "/small.json"};
   std::vector<int> streams = {1, 16, 64};
+  std::string clip;
+  std::uint64_t steps = 4000;
   double seconds = 2;
-  CLI::App app{"Measures a Predictor beside a Trainer.", "bench_infer"};
-  app.add_option("spec", file, "model spec");
+  CLI::App app{"Measures a Predictor beside a Trainer, or in each precision.", "bench_infer"};
+  app.add_option("spec", files, "model specs");
   app.add_option("--streams", streams, "numbers of streams")
       ->delimiter(',')
       ->check(CLI::Range(1, 4096));
+  app.add_option("--clip", clip, "train on this video and compare the precisions");
+  app.add_option("--train", steps, "steps of that training (4000)");
   app.add_option("--seconds", seconds, "of each measurement");
   return pvm_bench::run_app(app, argc, argv, [&] {
-    pvm::io::Checkpoint network;
-    network.spec = pvm::load_spec(file);
-    network.state.weights.resize(pvm::make_connectome(network.spec).weights);
-    for (std::size_t i = 0; i < network.state.weights.size(); ++i) {
-      network.state.weights[i] = 0.03F * (pvm::uniform(1, i) - 0.5F);
+    std::vector<pvm::Spec> specs;
+    for (const std::string& file : files) specs.push_back(pvm::load_spec(file));
+    if (clip.empty()) {
+      for (const pvm::Spec& spec : specs) compare_with_training(spec, streams, seconds);
+      return;
     }
-    for (const int count : streams) {
-      pvm::Predictor predictor(network, {.policy = pvm::Throughput(count)});
-      std::printf("{\"spec\": \"%s\", \"streams\": %d, \"fps\": %.0f, \"training_fps\": %.0f",
-                  network.spec.name.c_str(), count, predictor_rate(predictor, count, seconds),
-                  training_rate(network, count, seconds));
-      if (count == 1) {
-        const auto all = latencies(predictor, seconds);
-        std::printf(", \"latency_us\": [%.0f, %.0f]", all[all.size() / 2],
-                    all[all.size() * 99 / 100]);
-      }
-      std::printf("}\n");
-      std::fflush(stdout);
-    }
+    pvm_bench::print_frozen_table(
+        specs, clip, steps,
+        [&](pvm::Predictor& predictor, int count) {
+          return predictor_rate(predictor, count, seconds);
+        },
+        [&](pvm::Predictor& predictor) { return latencies(predictor, seconds); });
   });
 }

@@ -72,14 +72,14 @@ namespace infer {
 
 class Scheduler {
  public:
-  /// `make_forward(checkpoint, team)` returns the Forward.
+  /// `extras`: of a readout, if there is one. `make_forward(team)` returns the Forward.
   template <class MakeForward>
-  static std::shared_ptr<Scheduler> make(const io::Checkpoint& checkpoint,
+  static std::shared_ptr<Scheduler> make(const Spec& spec, const io::Extras& extras,
                                          const PredictorOptions& options,
                                          const MakeForward& make_forward) {
     check(options);
-    auto scheduler = std::shared_ptr<Scheduler>(new Scheduler(checkpoint, options));
-    scheduler->start(make_forward(checkpoint, scheduler->team_));
+    auto scheduler = std::shared_ptr<Scheduler>(new Scheduler(spec, extras, options));
+    scheduler->start(make_forward(scheduler->team_));
     return scheduler;
   }
   Scheduler(const Scheduler&) = delete;
@@ -193,22 +193,22 @@ class Scheduler {
   }
 
  private:
-  Scheduler(const io::Checkpoint& checkpoint, const PredictorOptions& options)
-      : spec_(checkpoint.spec),
+  Scheduler(const Spec& spec, const io::Extras& extras, const PredictorOptions& options)
+      : spec_(spec),
         options_(options),
         team_(options.threads > 0
                   ? options.threads
                   : std::max(1, static_cast<int>(std::thread::hardware_concurrency()))) {
     const Connectome net = make_connectome(spec_);
     hidden_ = net.units.size() * static_cast<std::size_t>(net.hidden);
-    if (checkpoint.extras.empty()) return;
-    if (const auto kind = checkpoint.extras.texts.find("readout");
-        kind != checkpoint.extras.texts.end() && kind->second != "ridge") {
+    if (extras.empty()) return;
+    if (const auto kind = extras.texts.find("readout");
+        kind != extras.texts.end() && kind->second != "ridge") {
       log(Severity::warning, "the predictor cannot use the file's readout, " + quote(kind->second) +
                                  "; results have no heatmap and no box");
       return;
     }
-    const ObjectReadout readout(spec_, checkpoint.extras);
+    const ObjectReadout readout(spec_, extras);
     readouts_.assign(static_cast<std::size_t>(team_.size()), readout);
   }
 
