@@ -136,7 +136,8 @@ struct FrozenRow {
 };
 
 inline std::vector<FrozenRow> frozen_rows(const pvm::io::Checkpoint& network,
-                                          const pvm::readout::Clip& clip) {
+                                          const pvm::readout::Clip& clip,
+                                          pvm::BackendChoice backend) {
   const auto net = pvm::make_connectome(network.spec);
   const auto matrices = pvm::infer::frozen_matrices(network.spec, net);
   const auto values = static_cast<double>(matrices.back().end());
@@ -144,6 +145,17 @@ inline std::vector<FrozenRow> frozen_rows(const pvm::io::Checkpoint& network,
   std::vector<FrozenRow> all = {{"fp32", (values + rows) * 4e-6, [&](const auto& options) {
                                    return pvm::Predictor(network, options);
                                  }}};
+  const bool gpu = backend == pvm::BackendChoice::cuda;
+  if (gpu) all.front().precision = "fp32 on the host";
+  for (const auto precision : {pvm::ForwardPrecision::bf16, pvm::ForwardPrecision::fp16}) {
+    if (!gpu) break;
+    const char* name = precision == pvm::ForwardPrecision::bf16 ? "bf16" : "fp16";
+    all.push_back({name, values * 2e-6 + rows * 8e-6, [&, precision](auto options) {
+                     options.backend = backend;
+                     options.precision = precision;
+                     return pvm::Predictor(network, options);
+                   }});
+  }
   for (const auto format : {pvm::FrozenFormat::int8, pvm::FrozenFormat::fp8}) {
     Frames frames{clip, 0, clip.size() * 3 / 4};
     const auto frozen = std::make_shared<pvm::FrozenNetwork>(pvm::quantize(
@@ -151,36 +163,41 @@ inline std::vector<FrozenRow> frozen_rows(const pvm::io::Checkpoint& network,
         [&](std::span<std::uint8_t> to) { std::ranges::copy(frames(), to.begin()); },
         {.format = format}));
     all.push_back({std::string(name_of(format)), (values + rows * 8) * 1e-6,
-                   [frozen](const auto& options) { return pvm::Predictor(*frozen, options); }});
+                   [frozen, backend](auto options) {
+                     options.backend = backend;
+                     return pvm::Predictor(*frozen, options);
+                   }});
   }
   return all;
 }
 
 /// Prints a table of the precisions. `rate(predictor, streams)` measures frames a second,
-/// `latency(predictor)` microseconds, sorted.
+/// `latency(predictor)` microseconds, sorted, from a frame to its box.
 template <class Rate, class Latency>
 void print_frozen_table(const std::vector<pvm::Spec>& specs, const std::string& clip_file,
-                        std::uint64_t steps, const Rate& rate, const Latency& latency) {
+                        std::uint64_t steps, pvm::BackendChoice backend, const Rate& rate,
+                        const Latency& latency) {
   std::printf(
-      "| network | weights | MB | PSNR (dB) | lost | AUC | lost | latency: median, 99 %% (us) "
-      "| frames/s: 1 stream | 16 | 64 |\n|---|---|---|---|---|---|---|---|---|---|---|\n");
+      "| network | weights | MB | PSNR (dB) | lost | AUC | lost | frame to box: median, 99 %% (us) "
+      "| frames/s: 1 stream | 16 | 64 | 256 |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n");
   for (const pvm::Spec& spec : specs) {
     const pvm::io::FrameShape shape{spec.frame_side(), spec.frame_side(), spec.input_channels};
     const auto clip = pvm::readout::read_clip(pvm::io::Video(clip_file), shape);
     pvm::io::Checkpoint network = trained(spec, clip, steps);
     network.extras = ball_tracker(network);
     std::optional<double> psnr, auc;
-    for (const FrozenRow& row : frozen_rows(network, clip)) {
-      pvm::Predictor predictor = row.make({.policy = pvm::Throughput(64)});
+    for (const FrozenRow& row : frozen_rows(network, clip, backend)) {
+      pvm::Predictor predictor = row.make({.policy = pvm::Throughput(256)});
       const double now_psnr = clip_psnr(predictor, clip), now_auc = ball_auc(predictor);
       if (!psnr) psnr = now_psnr, auc = now_auc;
-      pvm::Predictor alone = row.make({.policy = pvm::Latency(1)});
+      pvm::Predictor alone = row.make({.policy = pvm::Latency(1), .prediction = false});
       const std::vector<double> us = latency(alone);
-      std::printf("| %s | %s | %.1f | %.2f | %.2f | %.3f | %.3f | %.0f, %.0f | %.0f | %.0f | %.0f |\n",
+      std::printf("| %s | %s | %.1f | %.2f | %.2f | %.3f | %.3f | %.0f, %.0f | %.0f | %.0f "
+                  "| %.0f | %.0f |\n",
                   spec.name.c_str(), row.precision.c_str(), row.megabytes, now_psnr,
                   *psnr - now_psnr, now_auc, *auc - now_auc, us[us.size() / 2],
                   us[us.size() * 99 / 100], rate(predictor, 1), rate(predictor, 16),
-                  rate(predictor, 64));
+                  rate(predictor, 64), rate(predictor, 256));
       std::fflush(stdout);
     }
   }

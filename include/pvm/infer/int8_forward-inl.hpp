@@ -146,7 +146,7 @@ PVM_INLINE Int8Forward::Int8Forward(const FrozenNetwork& network, Team& team,
       order_(largest_first(net_)) {
   static_cast<void>(own_activation_of<void>(network.spec));
   std::transform(network.scales.begin(), network.scales.end(), scales_.begin(),
-                 [](float scale) { return scale / 255.0F; });
+                 [](float scale) { return scale * (1.0F / 255.0F); });
   const auto padded = [](std::size_t n) {
     return (n + int8_group - 1) / int8_group * int8_group;
   };

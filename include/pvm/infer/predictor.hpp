@@ -17,6 +17,7 @@
 #include <vector>
 
 #include <pvm/core/config.hpp>
+#include <pvm/core/error.hpp>
 #include <pvm/core/tags.hpp>
 #include <pvm/engine/any_engine.hpp>
 #include <pvm/engine/choose.hpp>
@@ -25,6 +26,7 @@
 #include <pvm/infer/frame_queue.hpp>
 #include <pvm/infer/frozen_file.hpp>
 #include <pvm/infer/frozen_network.hpp>
+#include <pvm/infer/gpu_forwards.hpp>
 #include <pvm/infer/host_forward.hpp>
 #include <pvm/infer/int8_forward.hpp>
 #include <pvm/infer/scheduler.hpp>
@@ -37,24 +39,34 @@ namespace pvm::inline v0 {
 
 namespace infer {
 
-/// Makes the Forward that the options of a Predictor ask for.
+/// Makes the Forward that the options of a Predictor ask for. Throws Error (Fault::usage) for 16
+/// bits on the host.
 inline std::unique_ptr<Forward> make_forward(const Spec& spec, std::span<const float> weights,
                                              const PredictorOptions& options, Team& team) {
-  if (options.backend == BackendChoice::host) {
-    return std::make_unique<HostForward>(spec, weights, team);
+  if (options.precision == ForwardPrecision::fp32 && options.backend != BackendChoice::host) {
+    const EngineOptions engine{.threads = options.threads};
+    return std::make_unique<EngineForward>(
+        spec, weights,
+        pvm::detail::make_engine<fp32, dynamic, RuntimeNetwork, DefaultBackend<RuntimeNetwork>>(
+            spec, options.policy.most, engine, options.backend));
   }
-  const EngineOptions engine{.threads = options.threads};
-  return std::make_unique<EngineForward>(
-      spec, weights,
-      pvm::detail::make_engine<fp32, dynamic, RuntimeNetwork, DefaultBackend<RuntimeNetwork>>(
-          spec, options.policy.most, engine, options.backend));
+  if (const GpuForwards* gpu = gpu_forwards_for(options.backend)) {
+    return gpu->of_weights(spec, weights, options.precision == ForwardPrecision::bf16,
+                           static_cast<std::size_t>(options.policy.most));
+  }
+  if (options.precision != ForwardPrecision::fp32) {
+    throw Error(Fault::usage,
+                "bf16 and fp16 predict on a GPU; on the host take fp32, or a file of pvm quantize");
+  }
+  return std::make_unique<HostForward>(spec, weights, team);
 }
 inline std::unique_ptr<Forward> make_forward(const FrozenNetwork& network,
                                              const PredictorOptions& options, Team& team) {
-  if (network.format == FrozenFormat::int8 && options.backend == BackendChoice::host) {
-    return std::make_unique<Int8Forward>(network, team);
+  if (const GpuForwards* gpu = gpu_forwards_for(options.backend)) {
+    return gpu->of_bytes(network, static_cast<std::size_t>(options.policy.most));
   }
-  return make_forward(network.spec, widened(network), options, team);
+  if (network.format == FrozenFormat::int8) return std::make_unique<Int8Forward>(network, team);
+  return std::make_unique<HostForward>(network.spec, widened(network), team);
 }
 
 }  // namespace infer

@@ -12,7 +12,7 @@
 #include <functional>
 #include <limits>
 #include <span>
-#include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -20,10 +20,12 @@
 #include <pvm/core/error.hpp>
 #include <pvm/core/parallel.hpp>
 #include <pvm/engine/host/simd.hpp>
+#include <pvm/engine/host/team.hpp>
 #include <pvm/infer/e4m3.hpp>
+#include <pvm/infer/forward.hpp>
 #include <pvm/infer/frozen_network.hpp>
+#include <pvm/infer/host_forward.hpp>
 #include <pvm/infer/patch_lines.hpp>
-#include <pvm/infer/predictor.hpp>
 #include <pvm/io/checkpoint.hpp>
 #include <pvm/model/connectome.hpp>
 
@@ -47,8 +49,9 @@ class SampledValues {
       : net_(make_connectome(network.spec)),
         lines_(network.spec),
         hidden_(static_cast<std::size_t>(net_.hidden)) {
-    Predictor predictor(network, {.prediction = false, .hidden = true});
-    Stream stream = predictor.open();
+    Team team(std::max(1, static_cast<int>(std::thread::hardware_concurrency())));
+    HostForward forward(network.spec, network.state.weights, team);
+    StreamPast past = forward.begin();
     const auto samples = static_cast<std::uint64_t>(options.samples);
     const std::uint64_t every = std::max<std::uint64_t>(1, options.frames / samples);
     std::vector<std::uint8_t> frame(network.spec.frame_size()), before = frame;
@@ -57,7 +60,9 @@ class SampledValues {
       std::swap(frame, before);
       next_frame(frame);
       std::rotate(hidden.begin(), hidden.begin() + 2, hidden.end());
-      hidden[0] = std::move(predictor.predict(stream, frame).hidden);
+      hidden[0].resize(net_.units.size() * hidden_);
+      const Row row{&past, frame, {}, hidden[0]};
+      forward.step(std::span(&row, 1));
       if (t >= 2 && t % every == every - 1 && samples_.size() < samples) {
         samples_.push_back({hidden, frame, before});
       }
@@ -200,17 +205,14 @@ class RowRounding {
 /// The network of a checkpoint, and its readout, in weights of one byte. `next_frame` writes frames
 /// of a clip like those that it will see, [side][side][channels]; scales and offsets are found so
 /// that the sums of the network's units change least on them. Throws Error: Fault::usage without
-/// frames, Fault::spec for an activation that is a type of another program, what Predictor throws.
+/// frames, Fault::spec for an activation that is a type of another program, Fault::memory.
 inline FrozenNetwork quantize(const io::Checkpoint& checkpoint,
                               const std::function<void(std::span<std::uint8_t>)>& next_frame,
                               const QuantizeOptions& options = {}) {
   if (options.frames < 8 || options.samples < 1) {
     throw Error(Fault::usage, "scales are found from at least 8 frames and 1 sample");
   }
-  io::Checkpoint network;  // without the readout: it does not matter here
-  network.spec = checkpoint.spec;
-  network.state.weights = checkpoint.state.weights;
-  const infer::SampledValues samples(network, next_frame, options);
+  const infer::SampledValues samples(checkpoint, next_frame, options);
   const auto matrices = infer::frozen_matrices(checkpoint.spec, samples.net());
   FrozenNetwork frozen;
   frozen.spec = checkpoint.spec;

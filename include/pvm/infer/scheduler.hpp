@@ -39,6 +39,9 @@
 
 namespace pvm::inline v0 {
 
+/// Precisions of a checkpoint's weights in prediction.
+enum class ForwardPrecision { fp32, bf16, fp16 };
+
 struct PredictorOptions {
   BatchPolicy policy = Latency{};
   bool prediction = true;  ///< results have the prediction; without it W1 is not read
@@ -50,9 +53,10 @@ struct PredictorOptions {
   /// is half of the host's free memory.
   std::size_t memory_bytes = share_of_free_memory;
   int threads = 0;  ///< of the host; 0: one per core. Changes no result
-  /// `host`, or an engine of the program's on a GPU, whose batch is `policy.most`; see
-  /// infer/engine_forward.hpp for when that pays.
   BackendChoice backend = BackendChoice::host;
+  /// Of the weights of a checkpoint; what pvm::quantize has made is in its own. bf16 and fp16 exist
+  /// on GPUs only, and are faster there: fp32 is for streams in lockstep (infer/engine_forward.hpp).
+  ForwardPrecision precision = ForwardPrecision::fp32;
 };
 
 /// What a Predictor has done and has to do.
