@@ -207,7 +207,7 @@ class Scheduler {
     hidden_ = net.units.size() * static_cast<std::size_t>(net.hidden);
     if (extras.empty()) return;
     if (const auto kind = extras.texts.find("readout");
-        kind != extras.texts.end() && kind->second != "ridge") {
+        kind != extras.texts.end() && kind->second != "ridge" && kind->second != "mlp") {
       log(Severity::warning, "the predictor cannot use the file's readout, " + quote(kind->second) +
                                  "; results have no heatmap and no box");
       return;
@@ -261,7 +261,7 @@ class Scheduler {
   [[nodiscard]] std::size_t frame_bytes() const {
     const std::size_t floats = (options_.prediction ? spec_.frame_size() : 0) +
                                (options_.hidden || reads_hidden() ? hidden_ : 0) +
-                               (has_readout() ? readouts_.front().positions() : 0);
+                               (has_readout() ? readouts_.front().heat_values() : 0);
     return spec_.frame_size() + floats * sizeof(float) + sizeof(Waiting) + sizeof(FrameResult);
   }
   /// What streams leave free, so that there always is room for a frame.
@@ -414,7 +414,7 @@ class Scheduler {
   }
 
   void read_out(std::vector<Running>& batch, const std::vector<Row>& rows) {
-    for (Running& running : batch) running.result.heat.resize(readouts_.front().positions());
+    for (Running& running : batch) running.result.heat.resize(readouts_.front().heat_values());
     const auto see = [&](ObjectReadout& readout, std::size_t i) {
       FrameResult& result = batch[i].result;
       const ObjectReadout::Seen seen = readout.see(rows[i].hidden, rows[i].frame, result.heat);
