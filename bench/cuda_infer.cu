@@ -9,12 +9,15 @@
 /// those and the predictions, the frames a second of both, the whole step with hidden values, and
 /// the whole step with predictions.
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <pvm/core/random.hpp>
@@ -32,8 +35,9 @@ double microseconds_since(Clock::time_point begin) {
 }
 
 template <class Format>
-void measure(const pvm::Spec& spec, const gpu::ReadRow& read_row, std::size_t count) {
-  gpu::GpuForward<Format> forward(spec, read_row, {count});
+void measure(const pvm::Spec& spec, const gpu::ReadRow& read_row, pvm::Team& team,
+             std::size_t count) {
+  gpu::GpuForward<Format> forward(spec, read_row, team, {count});
   const auto net = pvm::make_connectome(spec);
   std::vector<StreamPast> pasts(count);
   std::vector<std::uint8_t> frame(spec.frame_size());
@@ -80,7 +84,7 @@ int main(int argc, char** argv) try {
   const pvm::Spec spec = pvm::load_spec(argc > 1 ? argv[1] : "model_zoo/small.json");
   std::vector<std::size_t> counts;
   for (int i = 2; i < argc; ++i) counts.push_back(std::strtoul(argv[i], nullptr, 10));
-  if (counts.empty()) counts = {1, 16, 48, 64, 128, 256, 512};
+  if (counts.empty()) counts = {1, 16, 32, 64, 128, 256, 512};
   const auto weights = pvm::initial_weights(pvm::make_connectome(spec).weights, 1);
   const gpu::ReadRow exact = gpu::rows_of(std::span<const float>(weights));
   // Weights are at most 0.015: whole numbers, and floats that fp8 has.
@@ -90,13 +94,14 @@ int main(int argc, char** argv) try {
     scale = 0.015F / 127;
     for (std::size_t c = 0; c < matrix.columns; ++c) columns[c] = std::nearbyint(columns[c] / scale);
   };
+  pvm::Team team(static_cast<int>(std::max(1U, std::thread::hardware_concurrency())));
   std::printf("| weights | streams | us, hidden | and predictions | frames/s | and predictions "
               "| whole step, hidden | predictions |\n|---|---|---|---|---|---|---|---|\n");
   for (const std::size_t count : counts) {
-    measure<gpu::SixteenBits<pvm::bf16>>(spec, exact, count);
-    measure<gpu::SixteenBits<pvm::fp16>>(spec, exact, count);
-    measure<gpu::Int8>(spec, whole, count);
-    measure<gpu::Fp8>(spec, whole, count);
+    measure<gpu::SixteenBits<pvm::bf16>>(spec, exact, team, count);
+    measure<gpu::SixteenBits<pvm::fp16>>(spec, exact, team, count);
+    measure<gpu::Int8>(spec, whole, team, count);
+    measure<gpu::Fp8>(spec, whole, team, count);
   }
 } catch (const std::exception& error) {
   std::fprintf(stderr, "bench_cuda_infer: %s\n", error.what());

@@ -112,11 +112,16 @@ double distance(const std::vector<Result>& a, const std::vector<Result>& b, std:
   return std::sqrt(squares / count);
 }
 
+pvm::Team& a_team() {
+  static pvm::Team team(2);
+  return team;
+}
+
 template <class Format, class Network>
 std::unique_ptr<Forward> on_gpu(const pvm::Spec& spec, const Network& network, std::size_t rows,
                                 std::size_t slots = 0) {
   return std::make_unique<gpu::GpuForward<Format>>(
-      spec, gpu::rows_of(network), typename gpu::GpuForward<Format>::Options{rows, slots});
+      spec, gpu::rows_of(network), a_team(), typename gpu::GpuForward<Format>::Options{rows, slots});
 }
 
 std::vector<pvm::Spec> some_specs() {
@@ -132,8 +137,7 @@ TEST_CASE("GPU prediction: int8 has the sums of the host", "[gpu]") {
   for (const pvm::Spec& spec : some_specs()) {
     INFO(pvm::to_json_text(spec));
     const auto network = frozen_of(network_of(spec), pvm::FrozenFormat::int8);
-    pvm::Team team(2);
-    Int8Forward host(network, team);
+    Int8Forward host(network, a_team());
     const auto expected = results_of(host, spec, 3, 4, 3);
     const auto forward = on_gpu<gpu::Int8>(spec, network, 3);
     const auto results = results_of(*forward, spec, 3, 4, 3);
@@ -151,10 +155,9 @@ TEST_CASE("GPU prediction: 16 bits and fp8 are near the host's fp32", "[gpu]") {
     INFO(pvm::to_json_text(spec));
     const auto network = network_of(spec);
     const std::span<const float> weights = network.state.weights;
-    pvm::Team team(2);
     const auto check = [&](std::span<const float> of_host, Forward& forward, double most) {
       INFO(forward.description());
-      HostForward host(spec, of_host, team);
+      HostForward host(spec, of_host, a_team());
       // Ones are not squeezed in the past of a new stream of the host.
       CHECK(distance(results_of(forward, spec, 3, 6, 3), results_of(host, spec, 3, 6, 3), 12) <
             most);
@@ -177,6 +180,16 @@ TEST_CASE("GPU prediction: who shares a step changes nothing", "[gpu]") {
   const auto together = on_gpu<gpu::SixteenBits<pvm::fp16>>(spec, weights, streams);
   CHECK(results_of(*together, spec, streams, steps, streams) == expected);
   CHECK(results_of(*together, spec, streams, steps, 1) == expected);
+
+  const auto bytes = frozen_of(network, pvm::FrozenFormat::int8);
+  Int8Forward host(bytes, a_team());
+  const auto in_int8 = on_gpu<gpu::Int8>(spec, bytes, streams);
+  CHECK(results_of(*in_int8, spec, streams, steps, streams) ==
+        results_of(host, spec, streams, steps, streams));
+  const auto floats = frozen_of(network, pvm::FrozenFormat::fp8);
+  const auto in_fp8 = on_gpu<gpu::Fp8>(spec, floats, streams);
+  CHECK(results_of(*in_fp8, spec, streams, steps, streams) ==
+        results_of(*in_fp8, spec, streams, steps, 9));
 }
 
 TEST_CASE("GPU prediction: what is impossible is said", "[gpu]") {

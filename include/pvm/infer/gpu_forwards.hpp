@@ -15,6 +15,7 @@
 #include <pvm/core/log.hpp>
 #include <pvm/core/tags.hpp>
 #include <pvm/engine/choose.hpp>
+#include <pvm/engine/host/team.hpp>
 #include <pvm/infer/forward.hpp>
 #include <pvm/infer/frozen_network.hpp>
 #include <pvm/model/network.hpp>
@@ -28,11 +29,11 @@ namespace pvm::inline v0::infer {
 
 struct GpuForwards {
   bool (*available)(std::string* why);
-  /// `rows`: the most of a step.
-  std::unique_ptr<Forward> (*of_bytes)(const FrozenNetwork& network, std::size_t rows);
+  /// `rows`: the most of a step. `team` copies for it, and must outlive it.
+  std::unique_ptr<Forward> (*of_bytes)(const FrozenNetwork& network, Team& team, std::size_t rows);
   /// In bf16, or else fp16. `weights`: in reference order.
   std::unique_ptr<Forward> (*of_weights)(const Spec& spec, std::span<const float> weights,
-                                         bool in_bf16, std::size_t rows);
+                                         bool in_bf16, Team& team, std::size_t rows);
 };
 
 #if defined(PVM_COMPILED)

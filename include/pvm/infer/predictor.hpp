@@ -51,7 +51,7 @@ inline std::unique_ptr<Forward> make_forward(const Spec& spec, std::span<const f
             spec, options.policy.most, engine, options.backend));
   }
   if (const GpuForwards* gpu = gpu_forwards_for(options.backend)) {
-    return gpu->of_weights(spec, weights, options.precision == ForwardPrecision::bf16,
+    return gpu->of_weights(spec, weights, options.precision == ForwardPrecision::bf16, team,
                            static_cast<std::size_t>(options.policy.most));
   }
   if (options.precision != ForwardPrecision::fp32) {
@@ -63,7 +63,7 @@ inline std::unique_ptr<Forward> make_forward(const Spec& spec, std::span<const f
 inline std::unique_ptr<Forward> make_forward(const FrozenNetwork& network,
                                              const PredictorOptions& options, Team& team) {
   if (const GpuForwards* gpu = gpu_forwards_for(options.backend)) {
-    return gpu->of_bytes(network, static_cast<std::size_t>(options.policy.most));
+    return gpu->of_bytes(network, team, static_cast<std::size_t>(options.policy.most));
   }
   if (network.format == FrozenFormat::int8) return std::make_unique<Int8Forward>(network, team);
   return std::make_unique<HostForward>(network.spec, widened(network), team);

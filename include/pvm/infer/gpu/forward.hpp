@@ -7,6 +7,7 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -23,6 +24,8 @@
 #include <pvm/engine/cuda/device/graph.hpp>
 #include <pvm/engine/cuda/device/launch.hpp>
 #include <pvm/engine/cuda/device/memory.hpp>
+#include <pvm/engine/host/memory.hpp>
+#include <pvm/engine/host/team.hpp>
 #include <pvm/infer/forward.hpp>
 #include <pvm/infer/gpu/plan.hpp>
 #include <pvm/infer/gpu/step.cuh>
@@ -34,7 +37,7 @@ namespace pvm::inline v0::infer::gpu {
 /// Steps of any streams together. The pasts of streams are in slots of device memory; where there
 /// are more streams than slots, those that have waited longest are parked in host memory. A step is
 /// a graph of two copies and three kernels, captured once for each number of streams (more than 16
-/// are rounded up to multiples of 16). One thread at a time.
+/// are rounded up to multiples of 16). One thread at a time; the team copies frames and results.
 template <class Format>
 class GpuForward final : public Forward {
  public:
@@ -44,10 +47,11 @@ class GpuForward final : public Forward {
                             ///< most, but at least `most_rows`
   };
 
-  /// Throws Error: Fault::spec for an activation that is a type of a program, Fault::memory,
-  /// Fault::device.
-  GpuForward(const Spec& spec, const ReadRow& read_row, const Options& options)
-      : plan_(spec, read_row),
+  /// `team` must outlive this. Throws Error: Fault::spec for an activation that is a type of a
+  /// program, Fault::memory, Fault::device.
+  GpuForward(const Spec& spec, const ReadRow& read_row, Team& team, const Options& options)
+      : team_(team),
+        plan_(spec, read_row),
         logistic_(spec.activation == ActivationKind::logistic),
         most_rows_(std::min<std::size_t>(options.most_rows, 4096)),
         hidden_(plan_.net().units.size() * static_cast<std::size_t>(plan_.net().hidden)),
@@ -124,6 +128,9 @@ class GpuForward final : public Forward {
   }
 
  private:
+  /// Up to so many streams in a step, thread blocks that share a sum are sooner done.
+  static constexpr int few = 16;
+
   /// What a graph is captured for.
   struct Shape {
     std::size_t rows = 0;
@@ -162,6 +169,12 @@ class GpuForward final : public Forward {
     weights_ = copied(plan_.weights);
     scales_ = copied(plan_.scales);
     offsets_ = copied(plan_.offsets);
+    std::vector<std::int32_t> pixels(plan_.lines().patch);
+    for (std::size_t k = 0; k < pixels.size(); ++k) {
+      const PatchLines& lines = plan_.lines();
+      pixels[k] = static_cast<std::int32_t>(k / lines.line * lines.row + k % lines.line);
+    }
+    pixels_ = copied(pixels);
     const std::size_t rows = in_tiles(most_rows_);
     device_up_ = detail::DeviceArray<std::uint8_t>(frames_at_ + rows * frame_);
     device_down_ = detail::DeviceArray<float>(rows * (hidden_ + frame_));
@@ -169,7 +182,6 @@ class GpuForward final : public Forward {
     const auto ones = plan_.ones();  // slot 0: what new streams are copied from, and padding reads
     copy(values_.get(), ones.data(), past_bytes(), cudaMemcpyHostToDevice);
     for (std::size_t slot = slots_; slot-- > 1;) free_.push_back(static_cast<std::uint32_t>(slot));
-    plan_.weights.shrink_to_fit();
   }
 
   [[nodiscard]] uint2* slot_at(std::size_t slot) const {
@@ -226,17 +238,33 @@ class GpuForward final : public Forward {
             slot * plan_.slot_granules() + plan_.base(static_cast<Kind>(kind), step));
       }
       to[b].used = used ? 1 : 0;
-      if (used) std::memcpy(up_.get() + frames_at_ + b * frame_, rows[b].frame.data(), frame_);
     }
+    for_each_row(rows.size(), [&](std::size_t b) {
+      std::memcpy(up_.get() + frames_at_ + b * frame_, rows[b].frame.data(), frame_);
+    });
   }
 
-  void deliver(std::span<const Row> rows, const Shape& shape) const {
+  void deliver(std::span<const Row> rows, const Shape& shape) {
     const auto* hidden = reinterpret_cast<const float*>(down_.get());
     const float* predictions = hidden + (shape.hidden ? shape.rows * hidden_ : 0);
-    for (std::size_t b = 0; b < rows.size(); ++b) {
+    for_each_row(rows.size(), [&](std::size_t b) {
       std::copy_n(hidden + b * hidden_, rows[b].hidden.size(), rows[b].hidden.data());
       std::copy_n(predictions + b * frame_, rows[b].prediction.size(), rows[b].prediction.data());
+    });
+  }
+
+  /// Calls work(b) for all rows, by the team if that is worth waking it.
+  template <class Work>
+  void for_each_row(std::size_t count, const Work& work) {
+    constexpr std::size_t alone = 4;
+    if (count <= alone) {
+      for (std::size_t b = 0; b < count; ++b) work(b);
+      return;
     }
+    std::atomic<std::size_t> next{0};
+    team_.run([&](int) {
+      for (std::size_t b = next++; b < count; b = next++) work(b);
+    });
   }
 
   detail::Graph& graph_of(const Shape& shape) {
@@ -292,12 +320,11 @@ class GpuForward final : public Forward {
   }
   template <class Function, bool Predicts>
   void multiply_with(const StepArguments& a, std::size_t items) {
-    // Up to here, few streams a thread block are enough to fill the GPU, and sooner done.
-    constexpr int few = 48;
     const bool many = a.count > few;
     const int each = many ? warps * tile_rows : tile_rows;
     const dim3 grid(static_cast<unsigned>(items), static_cast<unsigned>((a.count + each - 1) / each));
-    const detail::LaunchShape shape{grid, 32 * warps, 0, stream_.get()};
+    const detail::LaunchShape shape{grid, 32 * warps, many ? sizeof(Staged<Format>) : 0,
+                                    stream_.get()};
     detail::cuda_check(many ? detail::launch(many_streams<Format, Function, Predicts>, shape, a)
                             : detail::launch(few_streams<Format, Function, Predicts>, shape, a),
                        "launching a step");
@@ -317,6 +344,7 @@ class GpuForward final : public Forward {
     a.frames = device_up_.get() + frames_at_;
     a.hidden = shape.hidden ? device_down_.get() : nullptr;
     a.predictions = device_down_.get() + (shape.hidden ? shape.rows * hidden_ : 0);
+    a.pixels = pixels_.get();
     a.patches = whole(plan_.patches());
     a.patch = whole(plan_.lines().patch);
     a.line = whole(plan_.lines().line);
@@ -330,6 +358,7 @@ class GpuForward final : public Forward {
     return a;
   }
 
+  Team& team_;
   Plan<Format> plan_;
   bool logistic_;
   std::size_t most_rows_, hidden_, frame_;  // hidden_, frame_: values of a stream
@@ -343,6 +372,7 @@ class GpuForward final : public Forward {
   detail::DeviceArray<std::uint32_t> table_;
   detail::DeviceArray<std::uint8_t> weights_;
   detail::DeviceArray<float> scales_, offsets_;
+  detail::DeviceArray<std::int32_t> pixels_;
   detail::DeviceArray<uint2> values_;  // [slot][granule]
   std::vector<std::uint32_t> free_;
   std::unordered_map<StreamPast*, Seat> seats_;

@@ -68,7 +68,7 @@ class Plan {
     // Those that take longest begin first.
     for (auto* list : {&hidden_items, &output_items}) {
       std::stable_sort(list->begin(), list->end(),
-                       [](const Item& a, const Item& b) { return a.blocks > b.blocks; });
+                       [](const Item& a, const Item& b) { return a.chunks > b.chunks; });
     }
   }
 
@@ -161,7 +161,7 @@ class Plan {
     if (column < matrix.columns) {
       for (const auto s : net_.context[matrix.unit]) append(hidden_1, s, hidden, hidden_granules);
     }
-    while (segments.size() % 4 != 0) {  // whole blocks; these meet weights of 0
+    while (segments.size() % chunk_granules != 0) {  // whole chunks; these meet weights of 0
       table.push_back(static_cast<std::uint32_t>(hidden_1) << kind_shift);
       segments.push_back({0, 0});
     }
@@ -178,7 +178,7 @@ class Plan {
       Item item;
       item.table = static_cast<std::uint32_t>(first_entry);
       item.weights = static_cast<std::uint32_t>(weights.size() / weight_bytes);
-      item.blocks = static_cast<std::uint32_t>(segments.size() / 4);
+      item.chunks = static_cast<std::uint32_t>(segments.size() / chunk_granules);
       item.scale = static_cast<std::uint32_t>(scales.size());
       item.rows = static_cast<std::uint16_t>(rows);
       item.first = static_cast<std::uint16_t>(first);
