@@ -45,6 +45,7 @@
 #include "pvm_info.hpp"
 #include "pvm_live.hpp"
 #include "pvm_plot.hpp"
+#include "pvm_quantize.hpp"
 #include "pvm_ranks.hpp"
 #include "pvm_readout.hpp"
 #include "pvm_run_file.hpp"
@@ -85,7 +86,7 @@ Examples:
   pvm --write-zip ball.zip --frames 500
       write the generated frames as a zip in the layout of the published sets
 
-Other commands (each has a --help): pvm info, plot, track, evaluate, serve, monitor, ctl
+Other commands (each has a --help): pvm info, plot, track, evaluate, quantize, serve, monitor, ctl
 
 Exit codes: 0 done (also when Ctrl-C stops a run, which saves a checkpoint), 1 a failure, 2 a usage error.)";
 
@@ -1087,6 +1088,10 @@ int program(int argc, char** argv) {
     options.find_spec = find_spec;
     return run_command(argc, argv, "Says what a checkpoint or a spec is.", info_command::describe,
                        info_command::info, options);
+  }
+  if (first == "quantize") {
+    return run_command(argc, argv, "Makes a network for prediction only, in weights of one byte.",
+                       quantize_command::describe, quantize_command::quantize);
   }
   if (first == "serve") {
     return run_command(argc, argv, "Serves a frozen network over HTTP.", serve_command::describe,

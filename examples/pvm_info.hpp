@@ -23,6 +23,7 @@
 #include <pvm/core/open_fault.hpp>
 #include <pvm/core/printable.hpp>
 #include <pvm/io/chart.hpp>
+#include <pvm/io/checkpoint_parts.hpp>
 #include <pvm/io/network_picture.hpp>
 #include <pvm/io/original.hpp>
 #include <pvm/io/safetensors.hpp>
@@ -83,10 +84,13 @@ inline Known read_checkpoint(const Options& o) {
     const auto found = metadata.find(key);
     return found == metadata.end() ? std::string() : found->second;
   };
-  if (!file.has("weights")) file.refuse("it has no tensor 'weights'");
+  const bool frozen = text("format") == pvm::io::detail::frozen_format;
+  if (!frozen && !file.has("weights")) file.refuse("it has no tensor 'weights'");
   Known known;
   const std::string version = text("pvm_version");
-  known.kind = "a checkpoint" + (version.empty() ? "" : " of pvm " + version);
+  known.kind =
+      (frozen ? "a network for prediction only, in " + text("precision") + "," : "a checkpoint") +
+      (version.empty() ? "" : " of pvm " + version);
   if (const std::string spec = text("spec"); !spec.empty()) {
     known.spec = pvm::parse_spec(spec, file.where() + ": its spec");
     known.spec.name = pvm::file_name_part(text("name").empty() ? known.spec.name : text("name"));
@@ -95,10 +99,12 @@ inline Known read_checkpoint(const Options& o) {
   } else {
     file.refuse("it holds no spec; name the spec it was made with: -S FILE");
   }
-  const pvm::io::TensorInfo& weights = file.tensors().at("weights");
-  pvm::io::detail::check_weight_count(
-      file.where(), static_cast<std::size_t>(weights.bytes) / (weights.dtype == "F64" ? 8 : 4),
-      known.spec);
+  if (!frozen) {
+    const pvm::io::TensorInfo& weights = file.tensors().at("weights");
+    pvm::io::detail::check_weight_count(
+        file.where(), static_cast<std::size_t>(weights.bytes) / (weights.dtype == "F64" ? 8 : 4),
+        known.spec);
+  }
   if (file.has("rates")) {
     const auto number = [&](const char* key) {
       const std::string digits = text(key);

@@ -59,6 +59,12 @@ pvm::PredictorOptions predictor_options(const Options& o) {
   options.queue_frames = static_cast<std::size_t>(o.queue_frames);
   if (o.memory_mb > 0) options.memory_bytes = static_cast<std::size_t>(o.memory_mb) * 1'000'000;
   options.threads = static_cast<int>(o.threads);
+  options.backend = o.backend == "cuda"   ? pvm::BackendChoice::cuda
+                    : o.backend == "auto" ? pvm::BackendChoice::automatic
+                                          : pvm::BackendChoice::host;
+  options.precision = o.precision == "bf16"   ? pvm::ForwardPrecision::bf16
+                      : o.precision == "fp16" ? pvm::ForwardPrecision::fp16
+                                              : pvm::ForwardPrecision::fp32;
   return options;
 }
 

@@ -192,6 +192,20 @@ TEST_CASE("Files of the program say what they are, with pictures", "[cli]") {
   CHECK_FALSE(contains(read_file(dir / "said"), "\x1b"));
   CHECK(pvm("info run.jsonl") == 2);
 
+  for (const std::string to : {"int8", "fp8"}) {
+    REQUIRE(pvm("quantize -L run_000000030.safetensors -i synthetic -o small.safetensors --to " +
+                to + " --frames 40") == 0);
+    CHECK(contains(read_file(dir / "said"), "in " + to));
+    CHECK(std::filesystem::file_size(dir / "small.safetensors") < net.weights * 3);
+    REQUIRE(pvm("info small.safetensors") == 0);
+    CHECK(contains(read_file(dir / "said"), "for prediction only, in " + to));
+  }
+  CHECK(pvm("-L small.safetensors -n 40 -o more") == 1);
+  CHECK(contains(read_file(dir / "said"), "for prediction only"));
+  CHECK(pvm("quantize -L run_000000030.safetensors -o small.safetensors") == 2);
+  CHECK(pvm("quantize -L small.safetensors -i synthetic -o small.safetensors") == 2);
+  CHECK(pvm("quantize -L run_000000030.safetensors -i nothing -o small.safetensors") == 1);
+
   CHECK(pvm("plot run.jsonl run.jsonl -o curves.png") == 0);
   CHECK(cv::imread((dir / "curves.png").string()).cols > 800);
   for (const char* wrong : {"plot", "plot run.jsonl", "plot spec.json -o a.png",

@@ -22,6 +22,8 @@
 #include <pvm/infer/predictor.hpp>
 #include <pvm/io/checkpoint.hpp>
 #include <pvm/model/json.hpp>
+#include <pvm/readout/decoder.hpp>
+#include <pvm/readout/mlp.hpp>
 #include <pvm/readout/tracker.hpp>
 
 #include "catch.hpp"
@@ -240,6 +242,44 @@ TEST_CASE("A predictor finds what the tracker finds", "[infer]") {
     INFO("hidden: " << hidden);
     CHECK(present > 0);
   }
+}
+
+TEST_CASE("A predictor sees what the original's networks see", "[infer]") {
+  const pvm::Spec spec = train_test::tiny_spec();
+  auto network = network_of(spec);
+  const auto results = by_engine(network, 1, 12);
+  for (const int block : {0, 1}) {
+    pvm::readout::MlpReadout mlp(spec, pvm::make_connectome(spec),
+                                 {.representation = 10, .block = block});
+    for (std::uint64_t t = 0; t < results.size(); ++t) {
+      mlp.learn(results[t].hidden, mlp.targets(pvm::io::Label::present({3, 3, 6, 6})));
+    }
+    network.extras = {};
+    mlp.save(network.extras);
+    Predictor predictor(network, all_results);
+    REQUIRE(predictor.has_readout());
+    Stream stream = predictor.open();
+    std::vector<float> heat(static_cast<std::size_t>(mlp.heat_side() * mlp.heat_side()));
+    pvm::readout::Decoder decoder(mlp.heat_side(), 1);
+    int present = 0;
+    for (std::uint64_t t = 0; t < results.size(); ++t) {
+      const Frame frame = frame_of(spec, 1, t);
+      const FrameResult result = predictor.predict(stream, frame);
+      mlp.heat(results[t].hidden, frame, heat);
+      INFO("block " << block << ", frame " << t);
+      CHECK(result.heat == heat);
+      const auto decoded = decoder.decode(heat);
+      REQUIRE(result.box.has_value() == decoded.present);
+      if (!decoded.present) continue;
+      ++present;
+      const auto scale = static_cast<float>(spec.frame_side()) / static_cast<float>(mlp.heat_side());
+      CHECK(result.box->x == decoded.box.x * scale);
+      CHECK(result.box->width == decoded.box.width * scale);
+    }
+    CHECK(present > 0);
+  }
+  network.extras.texts["readout.layers"] = "-3";
+  CHECK(contains(error_of([&] { Predictor(network, all_results); }), "readout.layers"));
 }
 
 TEST_CASE("The more urgent frames come first, and a critical one waits for no other", "[infer]") {

@@ -251,12 +251,21 @@ struct Future {
   }
 };
 
+pvm::ForwardPrecision precision_of(const std::string& name) {
+  if (name == "fp32") return pvm::ForwardPrecision::fp32;
+  if (name == "bf16") return pvm::ForwardPrecision::bf16;
+  if (name == "fp16") return pvm::ForwardPrecision::fp16;
+  throw pvm::Error(pvm::Fault::usage, "precision " + pvm::quote(name) +
+                                          " is unknown here; allowed: fp32, bf16, fp16");
+}
+
 std::shared_ptr<Predictor> load_predictor(const py::object& start, const py::object& spec,
                                           bool throughput, std::optional<int> batch,
                                           std::optional<double> wait, bool prediction, bool hidden,
                                           std::int64_t stream_frames, std::int64_t queue_frames,
                                           std::optional<std::int64_t> memory_bytes, int threads,
-                                          const std::string& backend) {
+                                          const std::string& backend,
+                                          const std::string& precision) {
   pvm::PredictorOptions options;
   if (throughput) options.policy = pvm::Throughput{};
   if (batch) options.policy.most = *batch;
@@ -274,6 +283,7 @@ std::shared_ptr<Predictor> load_predictor(const py::object& start, const py::obj
   if (memory_bytes) options.memory_bytes = count_of("memory_bytes", *memory_bytes);
   options.threads = threads;
   options.backend = backend_of(backend);
+  options.precision = precision_of(precision);
   if (py::isinstance<pvm::io::Checkpoint>(start)) {
     const auto& checkpoint = start.cast<const pvm::io::Checkpoint&>();
     const py::gil_scoped_release unlocked;
@@ -357,7 +367,7 @@ void add_predictor(py::module_& module) {
            "throughput"_a = false, "batch"_a = py::none(), "wait"_a = py::none(),
            "prediction"_a = true, "hidden"_a = false, "stream_frames"_a = 8,
            "queue_frames"_a = 4096, "memory_bytes"_a = py::none(), "threads"_a = 0,
-           "backend"_a = "host")
+           "backend"_a = "host", "precision"_a = "fp32")
       .def("open", [](Predictor& p) { return p.predictor.open(); })
       .def("predict", &predict, "stream"_a, "frame"_a, "priority"_a = "normal")
       .def("submit", &submit, "stream"_a, "frame"_a, "priority"_a = "normal", "block"_a = true)

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include <pvm/infer/quantize.hpp>
 #include <pvm/io/deal.hpp>
 #include <pvm/io/open.hpp>
 #include <pvm/io/prefetch.hpp>
@@ -122,6 +123,19 @@ void own_tracker(const pvm::io::Checkpoint& network, const pvm::readout::Clip& c
   std::filesystem::current_path(before);
 }
 
+/// Reads run.safetensors.
+void quantize_run(const std::vector<std::vector<std::uint8_t>>& frames) {
+  // [quantize]
+  const auto network = pvm::io::load_network("run.safetensors");
+  const pvm::FrozenNetwork frozen = pvm::quantize(
+      network, [&](std::span<std::uint8_t> frame) { std::ranges::copy(frames[0], frame.begin()); });
+  pvm::save_frozen("run_int8.safetensors", frozen);
+  pvm::Predictor small{frozen};
+  // [/quantize]
+  CHECK(pvm::is_frozen("run_int8.safetensors"));
+  CHECK(small.spec() == network.spec);
+}
+
 void follow_streams(const pvm::io::Checkpoint& network,
                     const std::vector<std::vector<std::uint8_t>>& frames) {
   const pvm_test::TempDir dir;
@@ -139,6 +153,7 @@ void follow_streams(const pvm::io::Checkpoint& network,
   // [/predictor]
   CHECK(result.prediction.size() == network.spec.frame_size());
   CHECK(seen_right.get().frame == 0);
+  quantize_run(frames);
   std::filesystem::current_path(before);
 }
 

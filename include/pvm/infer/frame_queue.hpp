@@ -28,7 +28,7 @@ struct FrameResult {
   /// Of the frame two steps ahead, [side][side][channels] in [0, 1]; empty if not asked for.
   std::vector<float> prediction;
   std::vector<float> hidden;   ///< [units][hidden]; empty if not asked for
-  std::vector<float> heat;     ///< [cells][cells]; empty without a readout
+  std::vector<float> heat;     ///< the readout's, square; empty without one
   double confidence = 0;       ///< that the readout's object is present: 0 to 1
   std::optional<io::Box> box;  ///< where it is, in pixels of the network's frame, if it is present
   double latency = 0;          ///< seconds from `submit` to this result

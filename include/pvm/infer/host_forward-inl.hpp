@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,6 +18,7 @@
 #include <pvm/engine/host/simd.hpp>
 #include <pvm/infer/frozen_pass.hpp>
 #include <pvm/infer/host_forward.hpp>
+#include <pvm/infer/patch_lines.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/spec.hpp>
 #include <pvm/unit/activation.hpp>
@@ -75,22 +75,11 @@ struct HostForward::UnitStep {
   }
 
   [[gnu::always_inline]] inline void take_patch(const std::uint8_t* frame, float* out) const {
-    const auto block = static_cast<std::size_t>(self.spec_.input_block_size);
-    const std::size_t line = block * static_cast<std::size_t>(self.spec_.input_channels);
+    const std::size_t line = self.lines_.line;
     for (std::size_t k = 0; k < self.patch_; k += line) {
-      const std::uint8_t* from = frame + pixel(k);
+      const std::uint8_t* from = frame + self.lines_.at(self.net_.units[u], k);
       for (std::size_t i = 0; i < line; ++i) *out++ = squeeze_pixel(from[i]);
     }
-  }
-
-  /// The index in a frame of value k of the unit's patch, which begins a line of it.
-  [[gnu::always_inline]] inline std::size_t pixel(std::size_t k) const {
-    const auto block = static_cast<std::size_t>(self.spec_.input_block_size);
-    const auto channels = static_cast<std::size_t>(self.spec_.input_channels);
-    const auto side = static_cast<std::size_t>(self.spec_.frame_side());
-    const std::size_t row =
-        static_cast<std::size_t>(self.net_.units[u].row) * block + k / (block * channels);
-    return (row * side + static_cast<std::size_t>(self.net_.units[u].column) * block) * channels;
   }
 
   [[gnu::always_inline]] inline void activate(const Row& row, std::size_t b) const {
@@ -112,14 +101,13 @@ struct HostForward::UnitStep {
     }
     sum_pass(self.weights_.data() + place.w1, representation, self.patch_stride_, room.r.data(),
              stride, rows.size(), room.y.data());
-    const auto line = static_cast<std::size_t>(self.spec_.input_block_size) *
-                      static_cast<std::size_t>(self.spec_.input_channels);
+    const std::size_t line = self.lines_.line;
     for (std::size_t b = 0; b < rows.size(); ++b) {
       if (rows[b].prediction.empty()) continue;
       float* y = room.y.data() + b * self.patch_stride_;
       self.activation_.value(y, y, self.patch_stride_);
       for (std::size_t k = 0; k < self.patch_; k += line) {
-        float* to = rows[b].prediction.data() + pixel(k);
+        float* to = rows[b].prediction.data() + self.lines_.at(self.net_.units[u], k);
         for (std::size_t i = 0; i < line; ++i) to[i] = unsqueeze(y[k + i]);
       }
     }
@@ -140,16 +128,16 @@ struct HostForward::UnitStep {
 };
 
 PVM_INLINE HostForward::HostForward(const Spec& spec, std::span<const float> weights, Team& team)
-    : spec_(spec),
-      net_(make_connectome(spec)),
+    : net_(make_connectome(spec)),
+      lines_(spec),
       activation_(activation_of(spec, 0)),
       team_(team),
       hidden_(static_cast<std::size_t>(net_.hidden)),
       stride_(simd::padded(hidden_)),
-      patch_(static_cast<std::size_t>(spec.input_block_size * spec.input_block_size *
-                                      spec.input_channels)),
+      patch_(lines_.patch),
       patch_stride_(simd::padded(patch_)),
-      patches_(net_.layer_start[1]) {
+      patches_(net_.layer_start[1]),
+      order_(largest_first(net_)) {
   static_cast<void>(own_activation_of<void>(spec));
   place_weights(weights);
   const std::size_t slack = std::max(stride_, patch_stride_) + 2 * simd::width;
@@ -158,14 +146,6 @@ PVM_INLINE HostForward::HostForward(const Spec& spec, std::span<const float> wei
                       HugeArray(chunk * most_representation_ + slack),
                       HugeArray(chunk * patch_stride_)});
   }
-  const auto weights_of = [this](std::uint32_t u) {
-    const Unit& unit = net_.units[u];
-    return net_.hidden * unit.inputs + (u < patches_ ? unit.representation : 0);
-  };
-  order_.resize(net_.units.size());
-  std::iota(order_.begin(), order_.end(), 0U);
-  std::stable_sort(order_.begin(), order_.end(),
-                   [&](auto a, auto b) { return weights_of(a) > weights_of(b); });
 }
 
 PVM_INLINE void HostForward::place_weights(std::span<const float> weights) {

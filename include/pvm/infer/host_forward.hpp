@@ -16,6 +16,7 @@
 #include <pvm/engine/host/memory.hpp>
 #include <pvm/engine/host/team.hpp>
 #include <pvm/infer/forward.hpp>
+#include <pvm/infer/patch_lines.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/spec.hpp>
 
@@ -75,16 +76,16 @@ class HostForward final : public Forward {
 
   void place_weights(std::span<const float> weights);
 
-  Spec spec_;
   Connectome net_;
+  PatchLines lines_;
   HostActivation activation_;
   Team& team_;
   std::size_t hidden_, stride_, patch_, patch_stride_, patches_;
   std::size_t most_columns_ = 0, most_representation_ = 0;
   std::vector<Place> places_;
   HugeArray weights_;
-  std::vector<Rooms> rooms_;          // [thread]
   std::vector<std::uint32_t> order_;  // of the units, those with the most weights first
+  std::vector<Rooms> rooms_;          // [thread]
   std::atomic<std::size_t> next_{0};  // in order_, of the step that runs
 };
 

@@ -2,20 +2,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The readout that a tracker's file holds, frozen: where the object is in a frame.
+/// The readout that a file holds, frozen: where the object is in a frame.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
+#include <variant>
 #include <vector>
 
 #include <pvm/core/config.hpp>
+#include <pvm/core/error.hpp>
 #include <pvm/io/checkpoint.hpp>
 #include <pvm/io/source.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/spec.hpp>
 #include <pvm/readout/decoder.hpp>
+#include <pvm/readout/mlp.hpp>
 #include <pvm/readout/object.hpp>
 #include <pvm/readout/presence.hpp>
 #include <pvm/readout/readout.hpp>
@@ -24,8 +29,9 @@
 namespace pvm::inline v0::infer {
 
 /// What pvm::Tracker::save has written of the readout (the first object's, if there are several),
-/// without what only learning needs. It finds what the tracker finds, bit by bit. One thread at a
-/// time; a copy for each further thread.
+/// or what a checkpoint holds of a readout that learned beside the network: a ridge, or the
+/// original's networks. It finds what they find, bit by bit. One thread at a time; a copy for each
+/// further thread.
 class ObjectReadout {
  public:
   /// Where the object is.
@@ -34,34 +40,86 @@ class ObjectReadout {
     std::optional<io::Box> box;  ///< in pixels of the network's frame, if it is present
   };
 
-  /// Throws Error (Fault::checkpoint) if `extras` hold no tracker's readout of this network.
+  /// Throws Error (Fault::checkpoint) if `extras` hold no readout of this network.
   ObjectReadout(const Spec& spec, const io::Extras& extras)
-      : readout_(spec, make_connectome(spec), readout::RidgeReadout::options_of(extras)),
-        decoder_(spec.layer_shapes.front(), spec.input_block_size,
-                 readout::ObjectReadout::options_of(extras).decoder),
-        presence_{decoder_.options().contrast, readout::number_of(extras, "readout.spread")} {
-    readout_.restore(extras);
-    readout_.freeze();
+      : readout_(made(spec, extras)),
+        scale_(static_cast<float>(spec.frame_side()) / static_cast<float>(heat_side(spec))),
+        decoder_(heat_side(spec), is_ridge() ? spec.input_block_size : 1, decoder_of(extras)) {
+    presence_.threshold = decoder_.options().contrast;
+    if (extras.texts.contains("readout.spread")) {
+      presence_.spread = readout::number_of(extras, "readout.spread");
+    }
   }
 
   /// Whether it reads hidden values.
-  [[nodiscard]] bool reads_hidden() const noexcept { return readout_.reads_hidden(); }
-  /// Positions of the heatmap.
-  [[nodiscard]] std::size_t positions() const noexcept { return readout_.inputs().positions(); }
+  [[nodiscard]] bool reads_hidden() const noexcept {
+    return std::visit([](const auto& readout) { return readout.reads_hidden(); }, readout_);
+  }
+  /// Values of the heatmap.
+  [[nodiscard]] std::size_t heat_values() const noexcept {
+    const auto side = static_cast<std::size_t>(
+        std::visit([](const auto& readout) { return readout.heat_side(); }, readout_));
+    return side * side;
+  }
 
-  /// Writes the heatmap, [cells][cells], and says where the object is in it. `hidden`: as a Row's;
-  /// may be empty if none are read.
+  /// Writes the heatmap, row by row, and says where the object is in it. `hidden`: as a Row's; may
+  /// be empty if none are read.
   Seen see(std::span<const float> hidden, std::span<const std::uint8_t> frame,
            std::span<float> heat) {
-    readout_.heat(hidden, frame, heat);
+    std::visit([&](auto& readout) { readout.heat(hidden, frame, heat); }, readout_);
     const readout::Decoded decoded = decoder_.decode(heat);
     Seen seen{presence_.confidence(decoded.contrast), {}};
-    if (decoded.present) seen.box = decoded.box;
+    if (decoded.present) {
+      const io::Box& box = decoded.box;
+      seen.box = is_ridge() ? box
+                            : io::Box{box.x * scale_, box.y * scale_, box.width * scale_,
+                                      box.height * scale_};
+    }
     return seen;
   }
 
  private:
-  readout::RidgeReadout readout_;
+  using Any = std::variant<readout::RidgeReadout, readout::MlpReadout>;
+
+  static Any made(const Spec& spec, const io::Extras& extras) {
+    const Connectome net = make_connectome(spec);
+    if (readout::text_of(extras, "readout") == "ridge") {
+      readout::RidgeReadout ridge(spec, net, readout::RidgeReadout::options_of(extras));
+      ridge.restore(extras);
+      ridge.freeze();
+      return ridge;
+    }
+    const auto whole = [&](const char* key) {
+      const double number = readout::number_of(extras, key);
+      if (number >= 0 && number <= 1e6) return static_cast<int>(number);
+      throw Error(Fault::checkpoint, "the file's readout has an impossible " + quote(key));
+    };
+    readout::MlpReadout mlp(spec, net,
+                            {.representation = whole("readout.representation"),
+                             .layers = whole("readout.layers"),
+                             .block = whole("readout.block"),
+                             .multiplier = readout::number_of(extras, "readout.multiplier")});
+    mlp.restore(extras);
+    return mlp;
+  }
+
+  /// The decoder's options in a tracker's file; the usual ones for a readout without a tracker.
+  static readout::DecoderOptions decoder_of(const io::Extras& extras) {
+    if (!extras.texts.contains("readout.threshold")) return {};
+    return readout::ObjectReadout::options_of(extras).decoder;
+  }
+
+  [[nodiscard]] bool is_ridge() const noexcept {
+    return std::holds_alternative<readout::RidgeReadout>(readout_);
+  }
+  /// Cells of a heatmap's side, as the decoder sees it.
+  [[nodiscard]] int heat_side(const Spec& spec) const {
+    if (is_ridge()) return spec.layer_shapes.front();
+    return std::get<readout::MlpReadout>(readout_).heat_side();
+  }
+
+  Any readout_;
+  float scale_;  // from pixels of the heatmap to those of the frame
   readout::Decoder decoder_;
   readout::Presence presence_;
 };

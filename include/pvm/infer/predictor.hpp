@@ -17,13 +17,18 @@
 #include <vector>
 
 #include <pvm/core/config.hpp>
+#include <pvm/core/error.hpp>
 #include <pvm/core/tags.hpp>
 #include <pvm/engine/any_engine.hpp>
 #include <pvm/engine/choose.hpp>
 #include <pvm/infer/batch_policy.hpp>
 #include <pvm/infer/engine_forward.hpp>
 #include <pvm/infer/frame_queue.hpp>
+#include <pvm/infer/frozen_file.hpp>
+#include <pvm/infer/frozen_network.hpp>
+#include <pvm/infer/gpu_forwards.hpp>
 #include <pvm/infer/host_forward.hpp>
+#include <pvm/infer/int8_forward.hpp>
 #include <pvm/infer/scheduler.hpp>
 #include <pvm/io/checkpoint.hpp>
 #include <pvm/io/source.hpp>
@@ -34,23 +39,35 @@ namespace pvm::inline v0 {
 
 namespace infer {
 
-/// Makes the Forward that the options of a Predictor ask for.
-struct MakeForward {
-  const PredictorOptions& options;
-
-  std::unique_ptr<Forward> operator()(const io::Checkpoint& network, Team& team) const {
-    const Spec& spec = network.spec;
-    const std::vector<float>& weights = network.state.weights;
-    if (options.backend == BackendChoice::host) {
-      return std::make_unique<HostForward>(spec, weights, team);
-    }
+/// Makes the Forward that the options of a Predictor ask for. Throws Error (Fault::usage) for 16
+/// bits on the host.
+inline std::unique_ptr<Forward> make_forward(const Spec& spec, std::span<const float> weights,
+                                             const PredictorOptions& options, Team& team) {
+  if (options.precision == ForwardPrecision::fp32 && options.backend != BackendChoice::host) {
     const EngineOptions engine{.threads = options.threads};
     return std::make_unique<EngineForward>(
         spec, weights,
         pvm::detail::make_engine<fp32, dynamic, RuntimeNetwork, DefaultBackend<RuntimeNetwork>>(
             spec, options.policy.most, engine, options.backend));
   }
-};
+  if (const GpuForwards* gpu = gpu_forwards_for(options.backend)) {
+    return gpu->of_weights(spec, weights, options.precision == ForwardPrecision::bf16, team,
+                           static_cast<std::size_t>(options.policy.most));
+  }
+  if (options.precision != ForwardPrecision::fp32) {
+    throw Error(Fault::usage,
+                "bf16 and fp16 predict on a GPU; on the host take fp32, or a file of pvm quantize");
+  }
+  return std::make_unique<HostForward>(spec, weights, team);
+}
+inline std::unique_ptr<Forward> make_forward(const FrozenNetwork& network,
+                                             const PredictorOptions& options, Team& team) {
+  if (const GpuForwards* gpu = gpu_forwards_for(options.backend)) {
+    return gpu->of_bytes(network, team, static_cast<std::size_t>(options.policy.most));
+  }
+  if (network.format == FrozenFormat::int8) return std::make_unique<Int8Forward>(network, team);
+  return std::make_unique<HostForward>(network.spec, widened(network), team);
+}
 
 }  // namespace infer
 
@@ -98,20 +115,30 @@ class Predictor {
   /// checkpoint is kept. Throws Error: Fault::usage for impossible options, Fault::memory,
   /// Fault::device, Fault::checkpoint if the readout is another network's.
   explicit Predictor(const io::Checkpoint& checkpoint, const PredictorOptions& options = {})
-      : Predictor(checkpoint, options, infer::MakeForward{options}) {}
+      : Predictor(checkpoint.spec, checkpoint.extras, options, [&](Team& team) {
+          return infer::make_forward(checkpoint.spec, checkpoint.state.weights, options, team);
+        }) {}
+
+  /// The same of a network with weights of one byte (pvm::quantize, load_frozen). In fp8 the host
+  /// computes with the rounded weights in fp32.
+  explicit Predictor(const FrozenNetwork& network, const PredictorOptions& options = {})
+      : Predictor(network.spec, network.extras, options, [&](Team& team) {
+          return infer::make_forward(network, options, team);
+        }) {}
 
   /// The same on an engine of the program's choice. Its batch bounds the streams of a step.
   Predictor(const io::Checkpoint& checkpoint, AnyEngine engine,
             const PredictorOptions& options = {})
-      : Predictor(checkpoint, options, [&engine](const auto& network, Team&) {
-          return std::make_unique<infer::EngineForward>(network.spec, network.state.weights,
+      : Predictor(checkpoint.spec, checkpoint.extras, options, [&](Team&) {
+          return std::make_unique<infer::EngineForward>(checkpoint.spec, checkpoint.state.weights,
                                                         std::move(engine));
         }) {}
 
-  /// Reads a checkpoint, or a tracker's file. `spec`: for files that hold none. Throws what
-  /// io::load_network throws, too.
+  /// Reads a checkpoint, a tracker's file, or one of pvm quantize. `spec`: for files that hold
+  /// none. Throws what io::load_network throws, too.
   static Predictor load(const std::filesystem::path& path, const PredictorOptions& options = {},
                         const Spec* spec = nullptr) {
+    if (is_frozen(path)) return Predictor(load_frozen(path), options);
     return Predictor(io::load_network(path, spec), options);
   }
 
@@ -164,9 +191,9 @@ class Predictor {
 
  private:
   template <class MakeForward>
-  Predictor(const io::Checkpoint& checkpoint, const PredictorOptions& options,
+  Predictor(const Spec& spec, const io::Extras& extras, const PredictorOptions& options,
             const MakeForward& make_forward)
-      : scheduler_(infer::Scheduler::make(checkpoint, options, make_forward)) {}
+      : scheduler_(infer::Scheduler::make(spec, extras, options, make_forward)) {}
 
   infer::StreamWork& work_of(Stream& stream) const {
     if (stream.work_ && stream.scheduler_.lock() == scheduler_) return *stream.work_;

@@ -39,6 +39,9 @@
 
 namespace pvm::inline v0 {
 
+/// Precisions of a checkpoint's weights in prediction.
+enum class ForwardPrecision { fp32, bf16, fp16 };
+
 struct PredictorOptions {
   BatchPolicy policy = Latency{};
   bool prediction = true;  ///< results have the prediction; without it W1 is not read
@@ -50,9 +53,10 @@ struct PredictorOptions {
   /// is half of the host's free memory.
   std::size_t memory_bytes = share_of_free_memory;
   int threads = 0;  ///< of the host; 0: one per core. Changes no result
-  /// `host`, or an engine of the program's on a GPU, whose batch is `policy.most`; see
-  /// infer/engine_forward.hpp for when that pays.
   BackendChoice backend = BackendChoice::host;
+  /// Of the weights of a checkpoint; what pvm::quantize has made is in its own. bf16 and fp16 exist
+  /// on GPUs only, and are faster there: fp32 is for streams in lockstep (infer/engine_forward.hpp).
+  ForwardPrecision precision = ForwardPrecision::fp32;
 };
 
 /// What a Predictor has done and has to do.
@@ -72,14 +76,14 @@ namespace infer {
 
 class Scheduler {
  public:
-  /// `make_forward(checkpoint, team)` returns the Forward.
+  /// `extras`: of a readout, if there is one. `make_forward(team)` returns the Forward.
   template <class MakeForward>
-  static std::shared_ptr<Scheduler> make(const io::Checkpoint& checkpoint,
+  static std::shared_ptr<Scheduler> make(const Spec& spec, const io::Extras& extras,
                                          const PredictorOptions& options,
                                          const MakeForward& make_forward) {
     check(options);
-    auto scheduler = std::shared_ptr<Scheduler>(new Scheduler(checkpoint, options));
-    scheduler->start(make_forward(checkpoint, scheduler->team_));
+    auto scheduler = std::shared_ptr<Scheduler>(new Scheduler(spec, extras, options));
+    scheduler->start(make_forward(scheduler->team_));
     return scheduler;
   }
   Scheduler(const Scheduler&) = delete;
@@ -193,22 +197,22 @@ class Scheduler {
   }
 
  private:
-  Scheduler(const io::Checkpoint& checkpoint, const PredictorOptions& options)
-      : spec_(checkpoint.spec),
+  Scheduler(const Spec& spec, const io::Extras& extras, const PredictorOptions& options)
+      : spec_(spec),
         options_(options),
         team_(options.threads > 0
                   ? options.threads
                   : std::max(1, static_cast<int>(std::thread::hardware_concurrency()))) {
     const Connectome net = make_connectome(spec_);
     hidden_ = net.units.size() * static_cast<std::size_t>(net.hidden);
-    if (checkpoint.extras.empty()) return;
-    if (const auto kind = checkpoint.extras.texts.find("readout");
-        kind != checkpoint.extras.texts.end() && kind->second != "ridge") {
+    if (extras.empty()) return;
+    if (const auto kind = extras.texts.find("readout");
+        kind != extras.texts.end() && kind->second != "ridge" && kind->second != "mlp") {
       log(Severity::warning, "the predictor cannot use the file's readout, " + quote(kind->second) +
                                  "; results have no heatmap and no box");
       return;
     }
-    const ObjectReadout readout(spec_, checkpoint.extras);
+    const ObjectReadout readout(spec_, extras);
     readouts_.assign(static_cast<std::size_t>(team_.size()), readout);
   }
 
@@ -257,7 +261,7 @@ class Scheduler {
   [[nodiscard]] std::size_t frame_bytes() const {
     const std::size_t floats = (options_.prediction ? spec_.frame_size() : 0) +
                                (options_.hidden || reads_hidden() ? hidden_ : 0) +
-                               (has_readout() ? readouts_.front().positions() : 0);
+                               (has_readout() ? readouts_.front().heat_values() : 0);
     return spec_.frame_size() + floats * sizeof(float) + sizeof(Waiting) + sizeof(FrameResult);
   }
   /// What streams leave free, so that there always is room for a frame.
@@ -410,7 +414,7 @@ class Scheduler {
   }
 
   void read_out(std::vector<Running>& batch, const std::vector<Row>& rows) {
-    for (Running& running : batch) running.result.heat.resize(readouts_.front().positions());
+    for (Running& running : batch) running.result.heat.resize(readouts_.front().heat_values());
     const auto see = [&](ObjectReadout& readout, std::size_t i) {
       FrameResult& result = batch[i].result;
       const ObjectReadout::Seen seen = readout.see(rows[i].hidden, rows[i].frame, result.heat);

@@ -37,6 +37,7 @@
 #include <pvm/core/version.hpp>
 #include <pvm/engine/engine.hpp>
 #include <pvm/io/checkpoint.hpp>
+#include <pvm/io/checkpoint_parts.hpp>
 #include <pvm/io/safetensors.hpp>
 #include <pvm/io/source.hpp>
 #include <pvm/model/connectome.hpp>
@@ -183,11 +184,6 @@ T parse_number(const SafetensorsReader& file, const char* key) {
   return number;
 }
 
-inline std::string text_or(const Metadata& metadata, const char* key, std::string absent) {
-  const auto found = metadata.find(key);
-  return found == metadata.end() ? std::move(absent) : found->second;
-}
-
 /// The list of texts under `key` in the file's metadata; empty if there is none.
 inline std::vector<std::string> texts(const SafetensorsReader& file, const char* key) {
   const auto json =
@@ -200,19 +196,6 @@ inline std::vector<std::string> texts(const SafetensorsReader& file, const char*
     all.push_back(text.get<std::string>());
   }
   return all;
-}
-
-inline std::optional<Spec> stored_spec(const SafetensorsReader& file) {
-  const auto found = file.metadata().find("spec");
-  if (found == file.metadata().end()) return std::nullopt;
-  Spec spec = parse_spec(found->second, file.where() + ": its spec");
-  const std::string name = text_or(file.metadata(), "name", spec.name);
-  spec.name = file_name_part(name);  // the file must not say where files go
-  if (spec.name != name) {
-    log(Severity::warning, file.where() + ": the name of its spec is " + quote(name) +
-                               ", which is no name for files; it is called " + quote(spec.name));
-  }
-  return spec;
 }
 
 /// Reads the tensor `weights`, which may be F32, or F64 as other implementations write it.
@@ -247,24 +230,6 @@ inline void read_state(SafetensorsReader& file, Checkpoint& checkpoint) {
   if (file.has("dweights")) state.dweights = file.read<float>("dweights");
   if (!state.resumable()) file.refuse("its tensor 'folded' is empty; continue from another file");
   if (const auto what = not_finite_in(state); !what.empty()) refuse_not_finite(file.where(), what);
-}
-
-inline constexpr std::string_view extras_prefix = "readout";
-
-inline Extras read_extras(SafetensorsReader& file) {
-  Extras extras;
-  for (const auto& [key, text] : file.metadata()) {
-    if (key.starts_with(extras_prefix)) extras.texts[key] = text;
-  }
-  for (const auto& [name, info] : file.tensors()) {
-    if (!name.starts_with(extras_prefix)) continue;
-    if (info.dtype == "F64") {
-      extras.doubles[name] = file.read<double>(name);
-    } else {
-      extras.floats[name] = file.read<float>(name);
-    }
-  }
-  return extras;
 }
 
 inline void read_streams(SafetensorsReader& file, Checkpoint& checkpoint) {
@@ -304,6 +269,10 @@ inline Checkpoint load_safetensors(const std::filesystem::path& path, const Spec
                                    bool whole) {
   SafetensorsReader file(path);
   const auto stored = stored_spec(file);
+  if (text_or(file.metadata(), "format", "") == frozen_format) {
+    file.refuse("it is a network for prediction only, which pvm quantize has made; name the "
+                "checkpoint that it was made of");
+  }
   if (!file.has("weights")) file.refuse("it has no tensor 'weights'");
   Checkpoint checkpoint;
   checkpoint.spec = agreed_spec(file.where(), spec, stored);

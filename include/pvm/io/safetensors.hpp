@@ -42,12 +42,16 @@ static_assert(std::endian::native == std::endian::little,
 /// The strings stored beside the tensors, by their keys.
 using Metadata = std::map<std::string, std::string>;
 
+/// The bits of a float of 8 bits, E4M3.
+enum class Float8 : std::uint8_t {};
+
 /// A tensor to be written. It refers to the caller's values.
 struct TensorView {
   std::string name;
   std::vector<std::uint64_t> shape;  ///< row-major: the slowest dimension first
   std::variant<std::span<const float>, std::span<const double>, std::span<const std::uint64_t>,
-               std::span<const std::int64_t>, std::span<const std::uint8_t>>
+               std::span<const std::int64_t>, std::span<const std::uint8_t>,
+               std::span<const std::int8_t>, std::span<const Float8>>
       values;
 };
 
@@ -75,6 +79,10 @@ template <>
 inline constexpr std::string_view dtype_name<std::int64_t> = "I64";
 template <>
 inline constexpr std::string_view dtype_name<std::uint8_t> = "U8";
+template <>
+inline constexpr std::string_view dtype_name<std::int8_t> = "I8";
+template <>
+inline constexpr std::string_view dtype_name<Float8> = "F8_E4M3";
 
 /// The size of one value in bytes; 0 if the type is not known.
 inline std::uint64_t dtype_bytes(std::string_view dtype) {

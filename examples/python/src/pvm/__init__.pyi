@@ -247,13 +247,15 @@ class Predictor:
         memory_bytes: int | None = None,
         threads: int = 0,
         backend: _Backend = "host",
+        precision: Literal["fp32", "bf16", "fp16"] = "fp32",
     ) -> None:
         """The network, and a tracker's readout, of a checkpoint.
 
         throughput: large steps, for which frames wait for others; else steps are short and nothing
         waits. batch, wait: the most frames of a step, and the longest wait in seconds, if other
         ones. prediction, hidden: what results have. stream_frames, queue_frames: how many frames of
-        a stream, and of all, may wait. memory_bytes: bound of the streams' memory.
+        a stream, and of all, may wait. memory_bytes: bound of the streams' memory. precision: of the
+        weights; bf16 and fp16 are for a GPU. The file may also be one of pvm quantize.
         """
     def open(self) -> Stream: ...
     def predict(self, stream: Stream, frame: _Frame, priority: _Priority = "normal") -> Result: ...

@@ -93,10 +93,11 @@ struct Operands {
   std::uint32_t word[6];
 };
 /// Computes c[16][8] = a[16][Depth] b[Depth][8] from the fragments of all lanes, and replaces each
-/// lane's data by its four values of c. `value(word, i)`: value i of a word, which holds Depth / 8
-/// values.
-template <int Depth, class Value>
-__attribute__((optimize("O3"))) void multiply_lanes(emulated_cuda::Lanes lanes, Value value) {
+/// lane's data by its four values of c. `value(word, i)`: value i of a word of A, which holds
+/// Depth / 8 values; `value_of_b`: the same of B.
+template <int Depth, class Value, class ValueOfB>
+__attribute__((optimize("O3"))) void multiply_lanes(emulated_cuda::Lanes lanes, Value value,
+                                                    ValueOfB value_of_b) {
   using emulated_cuda::Four;
   constexpr int each = Depth / 8;
   float a[16][Depth], b[Depth][8];
@@ -108,7 +109,7 @@ __attribute__((optimize("O3"))) void multiply_lanes(emulated_cuda::Lanes lanes, 
       for (int w = 0; w < 4; ++w) {
         a[g + w % 2 * 8][w / 2 * (Depth / 2) + t * each + i] = value(o.word[w], i);
       }
-      for (int w = 0; w < 2; ++w) b[w * (Depth / 2) + t * each + i][g] = value(o.word[4 + w], i);
+      for (int w = 0; w < 2; ++w) b[w * (Depth / 2) + t * each + i][g] = value_of_b(o.word[4 + w], i);
     }
   }
   for (int m = 0; m < 16; ++m) {
@@ -124,6 +125,10 @@ __attribute__((optimize("O3"))) void multiply_lanes(emulated_cuda::Lanes lanes, 
     std::memcpy(c, row, sizeof(c));
     for (int t = 0; t < 4; ++t) std::memcpy(lanes[m % 8 * 4 + t] + m / 8 * 8, c + t * 2, 8);
   }
+}
+template <int Depth, class Value>
+void multiply_lanes(emulated_cuda::Lanes lanes, Value value) {
+  multiply_lanes<Depth>(lanes, value, value);
 }
 inline void multiply(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1,
                      const char* what, void (*finish)(emulated_cuda::Lanes)) {
