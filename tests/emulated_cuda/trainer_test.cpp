@@ -209,7 +209,7 @@ TEST_CASE("A rule that is not marked for GPUs trains on the host, with a warning
 
 TEST_CASE("A CUDA engine refuses a spec that it was not compiled for") {
   CHECK(train_test::contains(
-      train_test::error_of([] { pvm::CudaGeneralEngine<OfSide<5>>(OfSide<4>::spec()); }),
+      train_test::error_of([] { pvm::CudaGeneralEngine<pvm::fp32, OfSide<5>>(OfSide<4>::spec()); }),
       "has 16 hidden values and this engine was compiled for 25"));
   CHECK(train_test::contains(train_test::error_of([] {
                                pvm::CudaGeneralEngine<>(

@@ -109,7 +109,7 @@ PVM_UNITS_IN_LIBRARY(fp32)
 PVM_UNITS_IN_LIBRARY(bf16)
 PVM_UNITS_IN_LIBRARY(fp16)
 PVM_IN_LIBRARY(CudaBatchEngine<tf32, dynamic, Momentum, void>)
-PVM_IN_LIBRARY(CudaGeneralEngine<RuntimeNetwork>)
+PVM_IN_LIBRARY(CudaGeneralEngine<>)
 #undef PVM_UNITS_IN_LIBRARY
 #undef PVM_PLANNED_IN_LIBRARY
 #undef PVM_IN_LIBRARY
@@ -139,14 +139,14 @@ AnyEngine make_cuda_engine(const Spec& spec, int batch, const EngineOptions& opt
   }
   constexpr bool plain = std::same_as<Precision, fp32> && std::same_as<Rule, Momentum>;
   if constexpr (plain && Batch == 1) {
-    return make_of<CudaGeneralEngine<Net>>(spec, batch, options);
+    return make_of<CudaGeneralEngine<Precision, Net>>(spec, batch, options);
   } else {
     if constexpr (plain && Batch == dynamic) {
       // A momentum too large for deferred updates needs a momentum array, which CudaBatchEngine
       // has.
       const bool short_lived = DeferralPlan::for_momentum(spec.momentum, 16).fits();
       if (batch == 1 && short_lived) {
-        return make_of<CudaGeneralEngine<Net>>(spec, batch, options);
+        return make_of<CudaGeneralEngine<Precision, Net>>(spec, batch, options);
       }
     }
     return make_of<CudaBatchEngine<Precision, Batch, Rule, OwnOnGpu<Net>>>(spec, batch, options);

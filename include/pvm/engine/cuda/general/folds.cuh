@@ -14,20 +14,22 @@
 #include <pvm/engine/cuda/general/thread_block.cuh>
 #include <pvm/engine/cuda/general/tuning.hpp>
 #include <pvm/engine/cuda/instructions/copies.cuh>
+#include <pvm/engine/cuda/instructions/memory.cuh>
 
 namespace pvm::inline v0::detail::general {
 
 /// Folds the panels whose phase is that of step t. stage_first_fold() has issued the copies for the
 /// first of them.
-template <int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<RG, Known>::fold_step() const {
+template <class Precision, int RG, class Known>
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::fold_step() const {
   const std::uint32_t* start = list<std::uint32_t>(p.fold_start);
 #pragma unroll 1
   for (std::uint32_t k = start[now.phase]; k < start[now.phase + 1]; ++k) {
     const Fold& fold = list<Fold>(p.folds)[k];
     const float* table = layer_table(fold.layer) + 2 * a.period * a.terms;
     const float* ages = table + a.terms;  // their number, then the ages
-    float4* home = fold.resident >= 0 ? resident + fold.resident : a.arena + fold.weight;
+    Home home = in_arena(fold.weight);
+    if (fold.resident >= 0) home.weights = resident + fold.resident;
     fold_panel(
         fold, static_cast<int>(ages[0]), k == start[now.phase],
         [&](int n) { return static_cast<int>(ages[1 + n]); },
@@ -36,8 +38,8 @@ __device__ __forceinline__ void ThreadBlock<RG, Known>::fold_step() const {
 }
 
 /// Issues the copies of the gradients that the first fold of the step needs.
-template <int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<RG, Known>::stage_first_fold() const {
+template <class Precision, int RG, class Known>
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::stage_first_fold() const {
   const std::uint32_t* start = list<std::uint32_t>(p.fold_start);
   if (start[now.phase] == start[now.phase + 1]) return;
   const Fold& fold = list<Fold>(p.folds)[start[now.phase]];
@@ -49,12 +51,17 @@ __device__ __forceinline__ void ThreadBlock<RG, Known>::stage_first_fold() const
 /// Adds listed gradients to a panel: sink = source + sum over n < terms of factor(n) g(age(n)), and
 /// the same for the bias row in `bias_sink`. `staged`: the copies of the first terms have been
 /// issued. All threads call it.
-template <int RG, class Known>
+template <class Precision, int RG, class Known>
 template <class Age, class Factor>
-__device__ __forceinline__ void ThreadBlock<RG, Known>::fold_panel(
-    const Fold& fold, int terms, bool staged, Age age, Factor factor, const float4* source,
-    float4* sink, float* bias_sink) const {
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::fold_panel(
+    const Fold& fold, int terms, bool staged, Age age, Factor factor, Home source, Home sink,
+    float* bias_sink) const {
+  if (terms == 0) return;
   const int most = most_terms(fold);
+  const bool in_parts = rounds() > 1;  // a warp has several tiles, which it holds one by one
+  const int tiles = lane() < master_lanes(fold) ? groups() : 0;
+  Masters w;
+  if (group() < tiles) load_masters(w, fold, group(), source);
 #pragma unroll 1
   for (int base = 0; base < terms; base += most) {
     const int count = min(most, terms - base);
@@ -64,23 +71,30 @@ __device__ __forceinline__ void ThreadBlock<RG, Known>::fold_panel(
     }
     copies_wait_all();
     __syncthreads();
-    fold_tiles(fold, base, count, factor, base == 0 ? source : sink, sink);
+#pragma unroll 1
+    for (int g = group(); g < tiles; g += warps) {
+      if (in_parts && (base > 0 || g > group())) {
+        load_masters(w, fold, g, base == 0 ? source : sink);
+      }
+      add_terms(w, fold, g, base, count, factor);
+      if (in_parts || base + most >= terms) store_masters(w, fold, g, sink);
+    }
     if (fold.bias != 0) fold_bias(fold, base, count, factor, bias_sink);
   }
 }
 
 /// How many terms can be staged at a time.
-template <int RG, class Known>
-__device__ __forceinline__ int ThreadBlock<RG, Known>::most_terms(const Fold& fold) {
+template <class Precision, int RG, class Known>
+__device__ __forceinline__ int ThreadBlock<Precision, RG, Known>::most_terms(const Fold& fold) {
   return min(16, fold_stage_floats / static_cast<int>(fold.width * 4));
 }
 
 /// Issues the asynchronous copies of the factors of `count` terms from `base` on: the row factors
 /// (W0: d0, W1: r) to [term][row group][8] and the column factors (W0: x, W1: d1) to
 /// [term][column].
-template <int RG, class Known>
+template <class Precision, int RG, class Known>
 template <class Age>
-__device__ __forceinline__ void ThreadBlock<RG, Known>::stage_gradients(const Fold& fold, int base,
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::stage_gradients(const Fold& fold, int base,
                                                                         int count, Age age) const {
   const int each = groups() * 8;
   const int columns = static_cast<int>(fold.width) * 4;
@@ -89,7 +103,7 @@ __device__ __forceinline__ void ThreadBlock<RG, Known>::stage_gradients(const Fo
       (output ? a.first_raw : a.first_d0) + fold.row_source * static_cast<unsigned>(hidden());
   const int back = output ? static_cast<int>(fold.row_back) + 2 : 1;
 #pragma unroll 2
-  for (int k = threadIdx.x; k < count * each; k += step_threads) {
+  for (int k = threadIdx.x; k < count * each; k += threads) {
     const int i = by_row_factors(k);
     const int inside = k - i * each;
     const int row = min((inside >> 3) * RG + min(inside & 7, RG - 1), hidden() - 1);
@@ -97,9 +111,9 @@ __device__ __forceinline__ void ThreadBlock<RG, Known>::stage_gradients(const Fo
                     a.past + past_row(back + age(base + i)) + place + row);
   }
   // The first half of the threads copies the even terms, the second half the odd terms.
-  const int half = threadIdx.x >= step_threads / 2 ? 1 : 0;
+  const int half = threadIdx.x >= threads / 2 ? 1 : 0;
 #pragma unroll 1
-  for (int c = threadIdx.x - half * (step_threads / 2); c < columns; c += step_threads / 2) {
+  for (int c = threadIdx.x - half * (threads / 2); c < columns; c += threads / 2) {
     const std::uint32_t word = output ? 0 : source_words()[fold.columns + c];
     const int from_back = 3 + static_cast<int>(word >> back_shift);
     const float* from = output
@@ -117,83 +131,139 @@ __device__ __forceinline__ void ThreadBlock<RG, Known>::stage_gradients(const Fo
   }
 }
 
-/// Adds the staged terms to the panel. Padding rows get the row factors of the unit's last row. No
-/// result depends on them: their row sums are not used, and y multiplies them by 0, for which they
-/// only have to be finite.
-template <int RG, class Known>
-template <class Factor>
-__device__ __forceinline__ void ThreadBlock<RG, Known>::fold_tiles(const Fold& fold, int base,
-                                                                   int count, Factor factor,
-                                                                   const float4* source,
-                                                                   float4* sink) const {
-  const int width = static_cast<int>(fold.width);
+/// The offset in a panel of this lane's first weights of the warp's tile in a row group.
+template <class Precision, int RG, class Known>
+__device__ __forceinline__ int ThreadBlock<Precision, RG, Known>::master_offset(
+    const Fold& fold, int group) const {
+  return group * RG * static_cast<int>(fold.width) +
+         part() * static_cast<int>(fold.part_width) * RG + lane();
+}
+/// The number of lanes that have weights of the warp's tiles.
+template <class Precision, int RG, class Known>
+__device__ __forceinline__ int ThreadBlock<Precision, RG, Known>::master_lanes(
+    const Fold& fold) const {
   const int first = part() * static_cast<int>(fold.part_width);
-  const int lanes = min(static_cast<int>(fold.part_width), width - first);
-  const float4* column_factors =
-      reinterpret_cast<const float4*>(area + p.column_factors) + first + lane();
-#pragma unroll 1
-  for (int g = group(); g < groups() && lane() < lanes; g += step_warps) {
-    const int offset = g * RG * width + first * RG + lane();
-    float4 w[RG];
+  return min(static_cast<int>(fold.part_width), static_cast<int>(fold.width) - first);
+}
+template <class Precision, int RG, class Known>
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::load_masters(
+    Masters& w, const Fold& fold, int group, Home source) const {
+  const int at = master_offset(fold, group), lanes = master_lanes(fold);
+  if constexpr (Weights::two_halves) {
+    Tile high, low;
 #pragma unroll
-    for (int r = 0; r < RG; ++r) w[r] = source[offset + r * lanes];
-#pragma unroll 2
-    for (int i = 0; i < count; ++i) {
-      const float f = factor(base + i);
-      float4 x = column_factors[i * width];
-      x = make_float4(f * x.x, f * x.y, f * x.z, f * x.w);
-      const float4* row_factors =
-          reinterpret_cast<const float4*>(area + p.row_factors) + (i * groups() + g) * 2;
-      const float4 low = row_factors[0];
-      const float4 high = row_factors[1];
-      const float d[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-#pragma unroll
-      for (int r = 0; r < RG; ++r) {
-        w[r].x += d[r] * x.x;
-        w[r].y += d[r] * x.y;
-        w[r].z += d[r] * x.z;
-        w[r].w += d[r] * x.w;
-      }
+    for (int r = 0; r < RG; ++r) {
+      high.w[r] = source.weights[at + r * lanes];
+      low.w[r] = __ldcg(source.low + at + r * lanes);
     }
 #pragma unroll
-    for (int r = 0; r < RG; ++r) sink[offset + r * lanes] = w[r];
+    for (int r = 0; r < RG; ++r) w.w[r] = Weights::join(high.w[r], low.w[r]);
+  } else {
+#pragma unroll
+    for (int r = 0; r < RG; ++r) w.w[r] = source.weights[at + r * lanes];
+  }
+}
+template <class Precision, int RG, class Known>
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::store_masters(
+    const Masters& w, const Fold& fold, int group, Home sink) const {
+  const int at = master_offset(fold, group), lanes = master_lanes(fold);
+#pragma unroll
+  for (int r = 0; r < RG; ++r) {
+    if constexpr (Weights::two_halves) {
+      Four high, low;
+      Weights::split(w.w[r], high, low);
+      sink.weights[at + r * lanes] = high;
+      store_with_policy(sink.low + at + r * lanes, low, evict_first());
+    } else {
+      sink.weights[at + r * lanes] = w.w[r];
+    }
+  }
+}
+
+/// Adds the staged terms to a tile of a panel. Padding rows get the row factors of the unit's last
+/// row. No result depends on them: their row sums are not used, and y multiplies them by 0, for
+/// which they only have to be finite.
+template <class Precision, int RG, class Known>
+template <class Factor>
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::add_terms(
+    Masters& w, const Fold& fold, int group, int base, int count, Factor factor) const {
+  const int width = static_cast<int>(fold.width);
+  const float4* column_factors = reinterpret_cast<const float4*>(area + p.column_factors) +
+                                 part() * static_cast<int>(fold.part_width) + lane();
+#pragma unroll 2
+  for (int i = 0; i < count; ++i) {
+    const float f = factor(base + i);
+    float4 x = column_factors[i * width];
+    x = make_float4(f * x.x, f * x.y, f * x.z, f * x.w);
+    const float4* row_factors =
+        reinterpret_cast<const float4*>(area + p.row_factors) + (i * groups() + group) * 2;
+    const float4 low = row_factors[0];
+    const float4 high = row_factors[1];
+    const float d[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+    for (int r = 0; r < RG; ++r) {
+      w.w[r].x += d[r] * x.x;
+      w.w[r].y += d[r] * x.y;
+      w.w[r].z += d[r] * x.z;
+      w.w[r].w += d[r] * x.w;
+    }
   }
 }
 
 /// Adds the staged terms to the bias column of W1 (r = 1). It is stored as a row behind the listed
 /// d1, in `a.past_d1` or in a copy of it, `sink`.
-template <int RG, class Known>
+template <class Precision, int RG, class Known>
 template <class Factor>
-__device__ __forceinline__ void ThreadBlock<RG, Known>::fold_bias(const Fold& fold, int base,
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::fold_bias(const Fold& fold, int base,
                                                                   int count, Factor factor,
                                                                   float* sink) const {
   const int columns = static_cast<int>(fold.width) * 4;
   const std::size_t at = static_cast<std::size_t>(p.history) * 4 + fold.columns +
                          static_cast<std::size_t>(a.history) * p.column_count;
 #pragma unroll 1
-  for (int c = threadIdx.x; c < columns; c += step_threads) {
+  for (int c = threadIdx.x; c < columns; c += threads) {
     float v = (base == 0 ? a.past_d1 : sink)[at + c];
 #pragma unroll 4
     for (int i = 0; i < count; ++i) {
       v += factor(base + i) * area[p.column_factors + i * columns + c];
     }
-    sink[at + c] = v;
+    if (sink == a.past_d1) {
+      list_d1(at + c, v);
+    } else {
+      sink[at + c] = v;
+    }
+  }
+}
+
+/// Prefetches to the L2 cache the low halves of the panels that fold in step t.
+template <class Precision, int RG, class Known>
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::prefetch_folds() const {
+  if constexpr (Weights::two_halves) {
+    const std::uint32_t* start = list<std::uint32_t>(p.fold_start);
+#pragma unroll 1
+    for (std::uint32_t k = start[now.phase]; k < start[now.phase + 1]; ++k) {
+      const Fold& fold = list<Fold>(p.folds)[k];
+      const auto* from = reinterpret_cast<const unsigned char*>(in_arena(fold.weight).low);
+      const int bytes = static_cast<int>(fold.width * sizeof(Four)) * padded();
+#pragma unroll 1
+      for (int at = threadIdx.x * 128; at < bytes; at += threads * 128) prefetch_line(from + at);
+    }
   }
 }
 
 /// Copies the resident panels from the arena to shared memory, or back.
-template <int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<RG, Known>::move_resident(bool in) const {
+template <class Precision, int RG, class Known>
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::move_resident(bool in) const {
   const std::uint32_t* which = list<std::uint32_t>(p.resident_list);
   const Fold* folds = list<Fold>(p.folds);
 #pragma unroll 1
   for (std::uint32_t k = 0; k < p.resident_count; ++k) {
     const Fold& fold = folds[which[k]];
     const int size = static_cast<int>(fold.width) * padded();
-    float4* home = a.arena + fold.weight;
-    float4* here = resident + fold.resident;
+    Four* home = in_arena(fold.weight).weights;
+    Four* here = resident + fold.resident;
 #pragma unroll 4
-    for (int i = threadIdx.x; i < size; i += step_threads) {
+    for (int i = threadIdx.x; i < size; i += threads) {
       if (in) {
         here[i] = __ldcg(home + i);
       } else {

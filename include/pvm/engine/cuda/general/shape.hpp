@@ -33,16 +33,21 @@ struct StepShape {
   int history_slabs = 1;  ///< slabs of `padded` rows of the d1 ring and the bias row
   int sections = 3;       ///< sections of terms_per_task terms in the list
   int table_stride = 0;   ///< floats of a layer's coefficients, see CoefficientTables
+  int warps = 14;         ///< of a thread block
+  std::size_t four_bytes = 16;        ///< of four weights as products read them
   std::size_t values = 0, frame = 0;  ///< units * H; values of a frame
 
-  StepShape(const Spec& spec, const Connectome& net, DeferralPlan plan) : frame(spec.frame_size()) {
+  /// `warps`: of a thread block; `four_bytes_`: of four weights as products read them.
+  StepShape(const Spec& spec, const Connectome& net, DeferralPlan plan, int warps_,
+            std::size_t four_bytes_)
+      : warps(warps_), four_bytes(four_bytes_), frame(spec.frame_size()) {
     const int hidden = net.hidden;
     values = net.units.size() * static_cast<std::size_t>(hidden);
     rows_per_tile = tile_rows_for(hidden);
     groups = (hidden + rows_per_tile - 1) / rows_per_tile;
     padded = groups * rows_per_tile;
-    parts = std::max(1, step_warps / groups);
-    rounds = (groups * parts + step_warps - 1) / step_warps;
+    parts = std::max(1, warps / groups);
+    rounds = (groups * parts + warps - 1) / warps;
     terms = plan.terms;
     period = plan.period;
     history = terms + 2;
@@ -53,7 +58,7 @@ struct StepShape {
   /// Columns of a panel, at most.
   [[nodiscard]] int panel_columns() const { return std::min(parts, 2) * 128; }
   /// Row groups of a round. Each has its own partial sums of y.
-  [[nodiscard]] int y_groups() const { return rounds == 1 ? groups : step_warps; }
+  [[nodiscard]] int y_groups() const { return rounds == 1 ? groups : warps; }
   /// Rows of an SM's listed d1, with the bias row and padding.
   [[nodiscard]] int history_rows() const { return history_slabs * padded; }
 

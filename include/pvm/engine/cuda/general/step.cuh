@@ -22,8 +22,8 @@ namespace pvm::inline v0::detail::general {
 
 /// Sets `now` to step t, or moves it to the next step. One thread calls these, between two
 /// __syncthreads() of the thread block.
-template <int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<RG, Known>::set_step(unsigned long long t) const {
+template <class Precision, int RG, class Known>
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::set_step(unsigned long long t) const {
   now.ring = static_cast<int>(t % static_cast<unsigned>(a.ring));
   now.inner = static_cast<int>(t % 3);
   now.history = static_cast<int>(t % static_cast<unsigned>(a.history));
@@ -32,8 +32,8 @@ __device__ __forceinline__ void ThreadBlock<RG, Known>::set_step(unsigned long l
   now.kind = a.activation == 1 && t < 2 ? 0 : a.activation;
 }
 
-template <int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<RG, Known>::next_step() const {
+template <class Precision, int RG, class Known>
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::next_step() const {
   const auto next = [](int& value, int modulus) { value = value + 1 == modulus ? 0 : value + 1; };
   next(now.ring, a.ring);
   next(now.inner, 3);
@@ -46,8 +46,8 @@ __device__ __forceinline__ void ThreadBlock<RG, Known>::next_step() const {
 
 /// Makes the coefficient tables of the step current: if any table number changed, copies the tables
 /// to shared memory (if they lie there). All threads call it.
-template <int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<RG, Known>::open_tables() const {
+template <class Precision, int RG, class Known>
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::open_tables() const {
   const std::uint32_t* index = now.index + static_cast<std::size_t>(now.frame) * a.layers;
   const std::uint32_t* layers = list<std::uint32_t>(p.layer_list);
   std::uint32_t mine = 0;
@@ -63,7 +63,7 @@ __device__ __forceinline__ void ThreadBlock<RG, Known>::open_tables() const {
           now.coefficients + static_cast<std::size_t>(table_numbers()[l]) * a.table_stride;
       float* to = area + p.tables + l * a.table_stride;
 #pragma unroll 2
-      for (int i = threadIdx.x; i < a.table_stride; i += step_threads) to[i] = __ldg(from + i);
+      for (int i = threadIdx.x; i < a.table_stride; i += threads) to[i] = __ldg(from + i);
     }
     __syncthreads();
   }
@@ -71,9 +71,9 @@ __device__ __forceinline__ void ThreadBlock<RG, Known>::open_tables() const {
 
 /// One step, up to the publication. `tail`: the launch's last step is done; compute only its y, for
 /// readers and for the next launch. `one` and `two`: see run_items.
-template <int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<RG, Known>::run_step(bool tail, Tile<RG>& one,
-                                                                 Tile<RG>& two) const {
+template <class Precision, int RG, class Known>
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::run_step(bool tail, Tile& one,
+                                                                 Tile& two) const {
   gather_inputs(tail);
   if (!tail) {
     weigh_sources();
@@ -85,6 +85,7 @@ __device__ __forceinline__ void ThreadBlock<RG, Known>::run_step(bool tail, Tile
   __syncthreads();
   if (!tail) {
     stage_first_fold();
+    prefetch_folds();
     correct_hidden();
   }
   run_items(tail, one, two, [&] {

@@ -35,13 +35,20 @@
 #include <pvm/engine/cuda/general/device.cuh>
 #include <pvm/engine/cuda/general/program.hpp>
 #include <pvm/engine/cuda/general/tuning.hpp>
+#include <pvm/engine/cuda/general/weights.hpp>
 
 namespace pvm::inline v0::detail::general {
 
-/// A tile of a panel in the registers of a warp: RG rows, of which each lane holds one float4.
-template <int RG>
-struct Tile {
-  float4 w[RG];
+/// A tile of a panel in the registers of a warp: RG rows, of which each lane holds four weights.
+template <class Four, int RG>
+struct TileOf {
+  Four w[RG];
+};
+/// Where a panel's weights are: as products read them, and their low halves, if they have any.
+template <class Four>
+struct PanelHome {
+  Four* weights;
+  Four* low;
 };
 
 /// The position of a thread block in the run: step t and its frame. It lies in shared memory,
@@ -65,15 +72,21 @@ static_assert(sizeof(Now) <= 32 * sizeof(float), "the planner keeps 32 words for
 /// in the instruction cache: each function is called from as few places as possible, and loops are
 /// unrolled only to overlap loads.
 ///
-/// `RG`: rows of a tile. `Known`: NetworkConstants.
-template <int RG, class Known>
+/// `Precision`: of the weights. `RG`: rows of a tile. `Known`: NetworkConstants.
+template <class Precision, int RG, class Known>
 struct ThreadBlock {
+  using Weights = Stored<Precision>;
+  using Four = typename Weights::Four;
+  using Tile = TileOf<Four, RG>;
+  using Home = PanelHome<Four>;
+  static constexpr int warps = step_warps<Precision>(RG), threads = warps * 32;
+
   const StepArguments& a;
   const Program& p;
   Now& now;
   const std::uint32_t* blob;  // in shared memory: this SM's Program and its lists
   float* area;                // in shared memory, behind the blob: the base of all float offsets
-  float4* resident;           // in shared memory: the panels that stay there during a launch
+  Four* resident;             // in shared memory: the panels that stay there during a launch
   float4* y_part;             // partial sums of y, in shared or device memory
 
   // -------------------------------------------------------------- sizes and places
@@ -82,8 +95,8 @@ struct ThreadBlock {
   static constexpr int fixed_hidden = Known::hidden;
   static constexpr bool fixed = fixed_hidden != 0;
   static constexpr int fixed_groups = (fixed_hidden + RG - 1) / RG;
-  static_assert(fixed_groups <= step_warps, "units of so many values take several rounds");
-  static constexpr int fixed_parts = fixed ? step_warps / (fixed_groups + !fixed) : 1;
+  static_assert(fixed_groups <= warps, "units of so many values take several rounds");
+  static constexpr int fixed_parts = fixed ? warps / (fixed_groups + !fixed) : 1;
   __device__ __forceinline__ int hidden() const { return fixed ? fixed_hidden : a.hidden; }
   __device__ __forceinline__ int groups() const { return fixed ? fixed_groups : a.groups; }
   __device__ __forceinline__ int padded() const { return fixed ? fixed_groups * RG : a.padded; }
@@ -121,6 +134,10 @@ struct ThreadBlock {
   __device__ __forceinline__ int group() const { return by_parts(warp()); }
   __device__ __forceinline__ int part() const { return warp() - group() * parts(); }
 
+  /// A panel in the arena.
+  __device__ __forceinline__ Home in_arena(std::uint32_t weight) const {
+    return {static_cast<Four*>(a.arena) + weight, static_cast<Four*>(a.low_halves) + weight};
+  }
   template <class T>
   __device__ __forceinline__ const T* list(std::uint32_t at) const {
     return reinterpret_cast<const T*>(blob + at);
@@ -159,12 +176,13 @@ struct ThreadBlock {
   __device__ void set_step(unsigned long long t) const;
   __device__ void next_step() const;
   __device__ void open_tables() const;
-  __device__ void run_step(bool tail, Tile<RG>& one, Tile<RG>& two) const;
+  __device__ void run_step(bool tail, Tile& one, Tile& two) const;
 
   // -------------------------------------------------------------- gather.cuh
 
   __device__ void gather_inputs(bool tail) const;
   __device__ void weigh_sources() const;
+  __device__ void list_d1(std::size_t at, float v) const;
   __device__ void gather_errors(bool scored) const;
 
   // -------------------------------------------------------------- products.cuh
@@ -188,15 +206,15 @@ struct ThreadBlock {
   // -------------------------------------------------------------- tiles.cuh
 
   __device__ static int lanes_of(const WarpItem& item);
-  __device__ void load(Tile<RG>& tile, const WarpItem& item, bool tail) const;
+  __device__ void load(Tile& tile, const WarpItem& item, bool tail) const;
   __device__ static float dot(float4 w, float4 x);
   __device__ void sum_rows(const float (&sums)[RG], float* out) const;
-  __device__ void compute(const Tile<RG>& tile, const WarpItem& item, float (&sums)[RG]) const;
-  __device__ void add_to_y(const Tile<RG>& tile, const WarpItem& item, std::uint32_t flags) const;
+  __device__ void compute(const Tile& tile, const WarpItem& item, float (&sums)[RG]) const;
+  __device__ void add_to_y(const Tile& tile, const WarpItem& item, std::uint32_t flags) const;
   template <class Middle>
-  __device__ void run_items(bool tail, Tile<RG>& one, Tile<RG>& two, Middle middle) const;
+  __device__ void run_items(bool tail, Tile& one, Tile& two, Middle middle) const;
   __device__ const WarpItem* warp_items() const;
-  __device__ void prefetch(Tile<RG>& one, Tile<RG>& two) const;
+  __device__ void prefetch(Tile& one, Tile& two) const;
 
   // -------------------------------------------------------------- finish.cuh
 
@@ -216,16 +234,23 @@ struct ThreadBlock {
   __device__ void stage_first_fold() const;
   template <class Age, class Factor>
   __device__ void fold_panel(const Fold& fold, int terms, bool staged, Age age, Factor factor,
-                             const float4* source, float4* sink, float* bias_sink) const;
+                             Home source, Home sink, float* bias_sink) const;
   __device__ static int most_terms(const Fold& fold);
   template <class Age>
   __device__ void stage_gradients(const Fold& fold, int base, int count, Age age) const;
+  /// A tile as fp32 weights.
+  using Masters = TileOf<float4, RG>;
+  __device__ int master_offset(const Fold& fold, int group) const;
+  __device__ int master_lanes(const Fold& fold) const;
+  __device__ void load_masters(Masters& w, const Fold& fold, int group, Home source) const;
+  __device__ void store_masters(const Masters& w, const Fold& fold, int group, Home sink) const;
   template <class Factor>
-  __device__ void fold_tiles(const Fold& fold, int base, int count, Factor factor,
-                             const float4* source, float4* sink) const;
+  __device__ void add_terms(Masters& w, const Fold& fold, int group, int base, int count,
+                            Factor factor) const;
   template <class Factor>
   __device__ void fold_bias(const Fold& fold, int base, int count, Factor factor,
                             float* sink) const;
+  __device__ void prefetch_folds() const;
   __device__ void move_resident(bool in) const;
 };
 

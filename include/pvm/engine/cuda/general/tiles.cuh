@@ -16,29 +16,29 @@
 namespace pvm::inline v0::detail::general {
 
 /// The number of lanes that have columns of the item's tile.
-template <int RG, class Known>
-__device__ __forceinline__ int ThreadBlock<RG, Known>::lanes_of(const WarpItem& item) {
+template <class Precision, int RG, class Known>
+__device__ __forceinline__ int ThreadBlock<Precision, RG, Known>::lanes_of(const WarpItem& item) {
   return static_cast<int>(item.vector_lanes_flags >> 16 & 63U);
 }
 
 /// Loads the item's tile. Lanes without columns of it keep their old values, which `compute` does
 /// not use.
-template <int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<RG, Known>::load(Tile<RG>& tile, const WarpItem& item,
+template <class Precision, int RG, class Known>
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::load(Tile& tile, const WarpItem& item,
                                                              bool tail) const {
   const std::uint32_t flags = item.vector_lanes_flags >> 22;
   const int lanes = lanes_of(item);
   if (lane() >= lanes || (flags & has_rows) == 0 || (tail && (flags & hidden_only) != 0)) return;
   if ((flags & in_shared) != 0) {
-    const float4* from = resident + item.offset + lane();
+    const Four* from = resident + item.offset + lane();
 #pragma unroll
     for (int r = 0; r < RG; ++r) tile.w[r] = from[r * lanes];
     return;
   }
   const bool history = (flags & in_history) != 0;
   const int stride = history ? static_cast<int>(p.column_count / 4) : lanes;
-  const float4* from =
-      (history ? reinterpret_cast<const float4*>(a.past_d1) : a.arena) + item.offset + lane();
+  const Four* from =
+      static_cast<const Four*>(history ? a.listed : a.arena) + item.offset + lane();
   // A part of the weights stays in the L2 cache from step to step. The rest is loaded with an
   // evict-first policy, so that it does not evict that part.
   const unsigned long long policy = (flags & stays_in_l2) != 0 ? evict_last() : evict_first();
@@ -48,14 +48,14 @@ __device__ __forceinline__ void ThreadBlock<RG, Known>::load(Tile<RG>& tile, con
 
 /// w . x. The four products are added up before they enter a sum over many columns: that is more
 /// accurate.
-template <int RG, class Known>
-__device__ __forceinline__ float ThreadBlock<RG, Known>::dot(float4 w, float4 x) {
+template <class Precision, int RG, class Known>
+__device__ __forceinline__ float ThreadBlock<Precision, RG, Known>::dot(float4 w, float4 x) {
   return w.x * x.x + w.y * x.y + w.z * x.z + w.w * x.w;
 }
 
 /// out[r] = the sum of sums[r] over the lanes of the warp.
-template <int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<RG, Known>::sum_rows(const float (&sums)[RG],
+template <class Precision, int RG, class Known>
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::sum_rows(const float (&sums)[RG],
                                                                  float* out) const {
   // A transposing butterfly: each exchange halves the number of sums in a lane, so that eight sums
   // cost 7 + 2 shuffles. Then lanes 4r to 4r + 3 hold the sum of row r.
@@ -80,8 +80,8 @@ __device__ __forceinline__ void ThreadBlock<RG, Known>::sum_rows(const float (&s
 
 /// Computes the products that the item's flags name: adds to the row sums in `sums`, and to partial
 /// y in `y_part`.
-template <int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<RG, Known>::compute(const Tile<RG>& tile,
+template <class Precision, int RG, class Known>
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::compute(const Tile& tile,
                                                                 const WarpItem& item,
                                                                 float (&sums)[RG]) const {
   const std::uint32_t flags = item.vector_lanes_flags >> 22;
@@ -94,7 +94,7 @@ __device__ __forceinline__ void ThreadBlock<RG, Known>::compute(const Tile<RG>& 
       const float4 x =
           reinterpret_cast<const float4*>(area)[(item.vector_lanes_flags & 0xffffU) + lane()];
 #pragma unroll
-      for (int r = 0; r < RG; ++r) sums[r] += dot(tile.w[r], x);
+      for (int r = 0; r < RG; ++r) sums[r] += dot(Weights::values(tile.w[r]), x);
     }
     if ((flags & makes_y) != 0) add_to_y(tile, item, flags);
   }
@@ -105,8 +105,8 @@ __device__ __forceinline__ void ThreadBlock<RG, Known>::compute(const Tile<RG>& 
 }
 
 /// y_part += sum over the tile's rows r of coefficient(r) * row r.
-template <int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<RG, Known>::add_to_y(const Tile<RG>& tile,
+template <class Precision, int RG, class Known>
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::add_to_y(const Tile& tile,
                                                                  const WarpItem& item,
                                                                  std::uint32_t flags) const {
   float4* at = y_part + item.y + lane();
@@ -116,10 +116,11 @@ __device__ __forceinline__ void ThreadBlock<RG, Known>::add_to_y(const Tile<RG>&
 #pragma unroll
     for (int r = 0; r < RG; ++r) {
       const float c = row_vector[r];
-      sum.x += c * tile.w[r].x;
-      sum.y += c * tile.w[r].y;
-      sum.z += c * tile.w[r].z;
-      sum.w += c * tile.w[r].w;
+      const float4 w = Weights::values(tile.w[r]);
+      sum.x += c * w.x;
+      sum.y += c * w.y;
+      sum.z += c * w.z;
+      sum.w += c * w.w;
     }
   }
   *at = sum;
@@ -127,10 +128,10 @@ __device__ __forceinline__ void ThreadBlock<RG, Known>::add_to_y(const Tile<RG>&
 
 /// Runs this warp's items, with a call of `middle` between the early and the late ones. `one` and
 /// `two` hold the tiles of the first two items at the start.
-template <int RG, class Known>
+template <class Precision, int RG, class Known>
 template <class Middle>
-__device__ __forceinline__ void ThreadBlock<RG, Known>::run_items(bool tail, Tile<RG>& one,
-                                                                  Tile<RG>& two,
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::run_items(bool tail, Tile& one,
+                                                                  Tile& two,
                                                                   Middle middle) const {
   const WarpItem* items = warp_items();
   float sums[RG];
@@ -151,17 +152,17 @@ __device__ __forceinline__ void ThreadBlock<RG, Known>::run_items(bool tail, Til
 }
 
 /// The items of this warp.
-template <int RG, class Known>
-__device__ __forceinline__ const WarpItem* ThreadBlock<RG, Known>::warp_items() const {
+template <class Precision, int RG, class Known>
+__device__ __forceinline__ const WarpItem* ThreadBlock<Precision, RG, Known>::warp_items() const {
   return list<WarpItem>(p.items) + static_cast<unsigned>(warp()) * p.item_count;
 }
 
 /// Issues the loads of the first two tiles.
-template <int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<RG, Known>::prefetch(Tile<RG>& one,
-                                                                 Tile<RG>& two) const {
-  one = Tile<RG>{};  // else lanes that load nothing would keep the old tile live across the folds
-  two = Tile<RG>{};
+template <class Precision, int RG, class Known>
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::prefetch(Tile& one,
+                                                                 Tile& two) const {
+  one = Tile{};  // else lanes that load nothing would keep the old tile live across the folds
+  two = Tile{};
   if (p.item_count == 0) return;
   const WarpItem* items = warp_items();
   load(one, items[0], false);

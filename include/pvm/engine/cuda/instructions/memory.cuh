@@ -82,6 +82,14 @@ __device__ __forceinline__ float4 load_streamed(const float4* p, unsigned long l
                : "memory");
   return v;
 }
+__device__ __forceinline__ uint2 load_streamed(const uint2* p, unsigned long long policy) {
+  uint2 v;
+  asm volatile("ld.global.L1::no_allocate.L2::cache_hint.v2.u32 {%0, %1}, [%2], %3;"
+               : "=r"(v.x), "=r"(v.y)
+               : "l"(p), "l"(policy)
+               : "memory");
+  return v;
+}
 
 /// Stores with an eviction policy.
 __device__ __forceinline__ void store_with_policy(float* p, float v, unsigned long long policy) {
