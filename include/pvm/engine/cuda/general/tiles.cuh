@@ -40,10 +40,15 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::load(Tile& ti
   const Four* from =
       static_cast<const Four*>(history ? a.listed : a.arena) + item.offset + lane();
   // A part of the weights stays in the L2 cache from step to step. The rest is loaded with an
-  // evict-first policy, so that it does not evict that part.
-  const unsigned long long policy = (flags & stays_in_l2) != 0 ? evict_last() : evict_first();
+  // evict-first policy, so that it does not evict that part. (With a branch both policies are
+  // constants; one that is chosen takes two instructions for each load.)
+  if ((flags & stays_in_l2) != 0) {
 #pragma unroll
-  for (int r = 0; r < RG; ++r) tile.w[r] = load_streamed(from + r * stride, policy);
+    for (int r = 0; r < RG; ++r) tile.w[r] = load_streamed(from + r * stride, evict_last());
+  } else {
+#pragma unroll
+    for (int r = 0; r < RG; ++r) tile.w[r] = load_streamed(from + r * stride, evict_first());
+  }
 }
 
 /// w . x. The four products are added up before they enter a sum over many columns: that is more
@@ -134,12 +139,16 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::run_items(boo
                                                                   Tile& two,
                                                                   Middle middle) const {
   const WarpItem* items = warp_items();
-  float sums[RG];
-#pragma unroll
-  for (int r = 0; r < RG; ++r) sums[r] = 0;
+  float sums[RG] = {};
 #pragma unroll 1
   for (std::uint32_t i = 0;; i += 2) {
-    if (i == p.early_item_count) middle();
+    if (i == p.early_item_count) {
+      middle();
+      // No sum goes on behind it. That sums end here leaves their registers to `middle`; else the
+      // compiler keeps them in local memory, and each step of this loop waits for that.
+#pragma unroll
+      for (int r = 0; r < RG; ++r) sums[r] = 0;
+    }
     if (i == p.item_count) break;
     const bool wraps = i + 2 == p.item_count;
     const std::uint32_t next = wraps ? 0 : i + 2;
