@@ -3,7 +3,7 @@
 #pragma once
 
 /// Folding: adds listed gradients to the stored weights Z, one panel after the other, each at the
-/// steps of its phase. The factors of the gradients are staged in shared memory by asynchronous
+/// steps of its phase; here of fp32 weights, in folds_16bit.cuh of others. The factors of the gradients are staged in shared memory by asynchronous
 /// copies, at most 16 gradients at a time. Also the transfer of the resident panels between the
 /// arena and shared memory.
 
@@ -28,8 +28,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::fold_step() c
     const Fold& fold = list<Fold>(p.folds)[k];
     const float* table = layer_table(fold.layer) + 2 * a.period * a.terms;
     const float* ages = table + a.terms;  // their number, then the ages
-    Home home = in_arena(fold.weight);
-    if (fold.resident >= 0) home.weights = resident + fold.resident;
+    Four* home = fold.resident >= 0 ? resident + fold.resident : in_arena(fold.weight).weights;
     fold_panel(
         fold, static_cast<int>(ages[0]), k == start[now.phase],
         [&](int n) { return static_cast<int>(ages[1 + n]); },
@@ -54,13 +53,13 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::stage_first_f
 template <class Precision, int RG, class Known>
 template <class Age, class Factor>
 __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::fold_panel(
-    const Fold& fold, int terms, bool staged, Age age, Factor factor, Home source, Home sink,
-    float* bias_sink) const {
+    const Fold& fold, int terms, bool staged, Age age, Factor factor, const Four* source,
+    Four* sink, float* bias_sink) const {
   if (terms == 0) return;
   const int most = most_terms(fold);
   const bool in_parts = rounds() > 1;  // a warp has several tiles, which it holds one by one
   const int tiles = lane() < master_lanes(fold) ? groups() : 0;
-  Masters w;
+  Tile w;
   if (group() < tiles) load_masters(w, fold, group(), source);
 #pragma unroll 1
   for (int base = 0; base < terms; base += most) {
@@ -147,37 +146,17 @@ __device__ __forceinline__ int ThreadBlock<Precision, RG, Known>::master_lanes(
 }
 template <class Precision, int RG, class Known>
 __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::load_masters(
-    Masters& w, const Fold& fold, int group, Home source) const {
+    Tile& w, const Fold& fold, int group, const Four* source) const {
   const int at = master_offset(fold, group), lanes = master_lanes(fold);
-  if constexpr (Weights::two_halves) {
-    Tile high, low;
 #pragma unroll
-    for (int r = 0; r < RG; ++r) {
-      high.w[r] = source.weights[at + r * lanes];
-      low.w[r] = __ldcg(source.low + at + r * lanes);
-    }
-#pragma unroll
-    for (int r = 0; r < RG; ++r) w.w[r] = Weights::join(high.w[r], low.w[r]);
-  } else {
-#pragma unroll
-    for (int r = 0; r < RG; ++r) w.w[r] = source.weights[at + r * lanes];
-  }
+  for (int r = 0; r < RG; ++r) w.w[r] = source[at + r * lanes];
 }
 template <class Precision, int RG, class Known>
 __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::store_masters(
-    const Masters& w, const Fold& fold, int group, Home sink) const {
+    const Tile& w, const Fold& fold, int group, Four* sink) const {
   const int at = master_offset(fold, group), lanes = master_lanes(fold);
 #pragma unroll
-  for (int r = 0; r < RG; ++r) {
-    if constexpr (Weights::two_halves) {
-      Four high, low;
-      Weights::split(w.w[r], high, low);
-      sink.weights[at + r * lanes] = high;
-      store_with_policy(sink.low + at + r * lanes, low, evict_first());
-    } else {
-      sink.weights[at + r * lanes] = w.w[r];
-    }
-  }
+  for (int r = 0; r < RG; ++r) sink[at + r * lanes] = w.w[r];
 }
 
 /// Adds the staged terms to a tile of a panel. Padding rows get the row factors of the unit's last
@@ -186,7 +165,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::store_masters
 template <class Precision, int RG, class Known>
 template <class Factor>
 __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::add_terms(
-    Masters& w, const Fold& fold, int group, int base, int count, Factor factor) const {
+    Tile& w, const Fold& fold, int group, int base, int count, Factor factor) const {
   const int width = static_cast<int>(fold.width);
   const float4* column_factors = reinterpret_cast<const float4*>(area + p.column_factors) +
                                  part() * static_cast<int>(fold.part_width) + lane();
@@ -227,27 +206,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::fold_bias(con
     for (int i = 0; i < count; ++i) {
       v += factor(base + i) * area[p.column_factors + i * columns + c];
     }
-    if (sink == a.past_d1) {
-      list_d1(at + c, v);
-    } else {
-      sink[at + c] = v;
-    }
-  }
-}
-
-/// Prefetches to the L2 cache the low halves of the panels that fold in step t.
-template <class Precision, int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::prefetch_folds() const {
-  if constexpr (Weights::two_halves) {
-    const std::uint32_t* start = list<std::uint32_t>(p.fold_start);
-#pragma unroll 1
-    for (std::uint32_t k = start[now.phase]; k < start[now.phase + 1]; ++k) {
-      const Fold& fold = list<Fold>(p.folds)[k];
-      const auto* from = reinterpret_cast<const unsigned char*>(in_arena(fold.weight).low);
-      const int bytes = static_cast<int>(fold.width * sizeof(Four)) * padded();
-#pragma unroll 1
-      for (int at = threadIdx.x * 128; at < bytes; at += threads * 128) prefetch_line(from + at);
-    }
+    sink[at + c] = v;
   }
 }
 

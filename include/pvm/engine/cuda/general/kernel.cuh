@@ -17,6 +17,7 @@
 #include <pvm/engine/cuda/general/arguments.hpp>
 #include <pvm/engine/cuda/general/device.cuh>
 #include <pvm/engine/cuda/general/folds.cuh>
+#include <pvm/engine/cuda/general/folds_16bit.cuh>
 #include <pvm/engine/cuda/general/frames.cuh>
 #include <pvm/engine/cuda/general/products.cuh>
 #include <pvm/engine/cuda/general/program.hpp>
@@ -132,7 +133,11 @@ __global__ void __launch_bounds__(step_warps<Precision>(RG) * 32, 1) steps(const
     thread_block.run_step(tail, one, two);
     if (tail) break;
     grid_barrier_arrive(a.barrier);
-    thread_block.fold_step();
+    if constexpr (ThreadBlock<Precision, RG, Known>::Weights::two_halves) {
+      thread_block.fold_step_16bit();
+    } else {
+      thread_block.fold_step();
+    }
     // Three steps ahead: patch_products() reads a frame before the barrier wait of its step, and
     // the conversion must be complete in all thread blocks before the wait of the step before that.
     if (now.frame + 3 < now.last) thread_block.convert_frame(3);
@@ -164,17 +169,24 @@ __global__ void __launch_bounds__(step_warps<Precision>(RG) * 32, 1)
   __syncthreads();
   thread_block.open_tables();
   const Fold* folds = thread_block.template list<Fold>(thread_block.p.folds);
-  using Four = typename ThreadBlock<Precision, RG, Known>::Four;
+  using Block = ThreadBlock<Precision, RG, Known>;
+  using Four = typename Block::Four;
 #pragma unroll 1
   for (std::uint32_t k = 0; k < thread_block.p.fold_count; ++k) {
     const Fold& fold = folds[k];
     const float* table = thread_block.layer_table(fold.layer) + thread_block.phase_row(fold.phase);
-    thread_block.fold_panel(
-        fold, a.terms, false, [](int n) { return n; }, [&](int n) { return table[n]; },
-        thread_block.in_arena(fold.weight),
-        {static_cast<Four*>(copy) + fold.weight,
-         static_cast<Four*>(copy_of_low_halves) + fold.weight},
-        bias_copy);
+    const auto home = thread_block.in_arena(fold.weight);
+    Four* const to = static_cast<Four*>(copy) + fold.weight;
+    if constexpr (Block::Weights::two_halves) {
+      const typename Block::Home copies{to, static_cast<Four*>(copy_of_low_halves) + fold.weight};
+      thread_block.fold_together(
+          &fold, 1, [&](const Fold&) { return FoldedGradients{a.terms, nullptr, table}; },
+          [&](const Fold&) { return home; }, [&](const Fold&) { return copies; }, bias_copy);
+    } else {
+      thread_block.fold_panel(
+          fold, a.terms, false, [](int n) { return n; }, [&](int n) { return table[n]; },
+          home.weights, to, bias_copy);
+    }
   }
 }
 

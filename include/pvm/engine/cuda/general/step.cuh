@@ -12,6 +12,7 @@
 #include <pvm/engine/cuda/general/corrections.cuh>
 #include <pvm/engine/cuda/general/finish.cuh>
 #include <pvm/engine/cuda/general/folds.cuh>
+#include <pvm/engine/cuda/general/folds_16bit.cuh>
 #include <pvm/engine/cuda/general/gather.cuh>
 #include <pvm/engine/cuda/general/products.cuh>
 #include <pvm/engine/cuda/general/thread_block.cuh>
@@ -84,8 +85,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::run_step(bool
   correction_factors(tail);
   __syncthreads();
   if (!tail) {
-    stage_first_fold();
-    prefetch_folds();
+    if constexpr (!Weights::two_halves) stage_first_fold();
     correct_hidden();
   }
   run_items(tail, one, two, [&] {
@@ -97,6 +97,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::run_step(bool
   });
   __syncthreads();
   if (!tail) {
+    if constexpr (Weights::two_halves) prefetch_folds();
     publish_products();
     finish_gradient();
   }

@@ -27,6 +27,7 @@
 
 #include <cuda_runtime.h>
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -50,6 +51,8 @@ struct PanelHome {
   Four* weights;
   Four* low;
 };
+
+struct FoldedGradients;
 
 /// The position of a thread block in the run: step t and its frame. It lies in shared memory,
 /// because the registers are needed for weights. One thread writes it.
@@ -80,6 +83,10 @@ struct ThreadBlock {
   using Tile = TileOf<Four, RG>;
   using Home = PanelHome<Four>;
   static constexpr int warps = step_warps<Precision>(RG), threads = warps * 32;
+  /// Whether tiles are loaded to registers ahead of other work than products. Two tiles of fp32
+  /// weights leave that work too few registers; then a part of a tile would be kept in local
+  /// memory, and to store it there waits for its load.
+  static constexpr bool holds_tiles = Weights::two_halves;
 
   const StepArguments& a;
   const Program& p;
@@ -215,6 +222,7 @@ struct ThreadBlock {
   __device__ void run_items(bool tail, Tile& one, Tile& two, Middle middle) const;
   __device__ const WarpItem* warp_items() const;
   __device__ void prefetch(Tile& one, Tile& two) const;
+  __device__ void prefetch_tiles(std::uint32_t i) const;
 
   // -------------------------------------------------------------- finish.cuh
 
@@ -234,24 +242,44 @@ struct ThreadBlock {
   __device__ void stage_first_fold() const;
   template <class Age, class Factor>
   __device__ void fold_panel(const Fold& fold, int terms, bool staged, Age age, Factor factor,
-                             Home source, Home sink, float* bias_sink) const;
+                             const Four* source, Four* sink, float* bias_sink) const;
   __device__ static int most_terms(const Fold& fold);
   template <class Age>
   __device__ void stage_gradients(const Fold& fold, int base, int count, Age age) const;
-  /// A tile as fp32 weights.
-  using Masters = TileOf<float4, RG>;
   __device__ int master_offset(const Fold& fold, int group) const;
   __device__ int master_lanes(const Fold& fold) const;
-  __device__ void load_masters(Masters& w, const Fold& fold, int group, Home source) const;
-  __device__ void store_masters(const Masters& w, const Fold& fold, int group, Home sink) const;
+  __device__ void load_masters(Tile& w, const Fold& fold, int group, const Four* source) const;
+  __device__ void store_masters(const Tile& w, const Fold& fold, int group, Four* sink) const;
   template <class Factor>
-  __device__ void add_terms(Masters& w, const Fold& fold, int group, int base, int count,
+  __device__ void add_terms(Tile& w, const Fold& fold, int group, int base, int count,
                             Factor factor) const;
   template <class Factor>
   __device__ void fold_bias(const Fold& fold, int base, int count, Factor factor,
                             float* sink) const;
-  __device__ void prefetch_folds() const;
   __device__ void move_resident(bool in) const;
+
+  // -------------------------------------------------------------- folds_16bit.cuh
+
+  /// Factors are staged `fold_scale` times as large: in fp16 a rate times d0 may be smaller than
+  /// the smallest number, 2^-24.
+  static constexpr float fold_scale = std::same_as<Precision, fp16> ? 0x1p12F : 1.0F;
+  __device__ __forceinline__ std::uint32_t* staged_columns(int slot) const {
+    return reinterpret_cast<std::uint32_t*>(area + p.column_factors) + slot * p.fold_slot;
+  }
+  __device__ __forceinline__ std::uint32_t* staged_rows(int slot) const {
+    return reinterpret_cast<std::uint32_t*>(area + p.row_factors) + slot * p.fold_slot;
+  }
+  template <class Of, class From, class To>
+  __device__ void fold_together(const Fold* folds, int count, Of of, From source, To sink,
+                                float* bias_sink) const;
+  __device__ void stage_factors(const Fold& fold, int slot, const FoldedGradients& gradients,
+                                int base) const;
+  __device__ const float* listed_d1(int age) const;
+  __device__ void add_staged(const Fold& fold, int slot, Home source, Home sink) const;
+  __device__ void add_to_bias(const Fold& fold, const FoldedGradients& gradients, int base,
+                              float* sink) const;
+  __device__ void fold_step_16bit() const;
+  __device__ void prefetch_folds() const;
 };
 
 }  // namespace pvm::inline v0::detail::general

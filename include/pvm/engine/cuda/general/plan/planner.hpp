@@ -176,8 +176,7 @@ class Planner : private Plan {
     x_reference.resize(source_words.size(), -1);
     place_outputs(d);
     p.d1 = d.allocate(p.column_count);
-    p.column_factors = d.allocate(fold_stage_floats);
-    p.row_factors = d.allocate(static_cast<std::size_t>(16 * shape_.groups * 8));
+    place_factors(d);
     p.table_numbers = d.allocate(d.layers.size());
     p.now = d.allocate(32);  // struct Now
     fix_offsets(d, r_at);
@@ -205,6 +204,7 @@ class Planner : private Plan {
   // plan/places.hpp: offsets that are known once the lists are complete
   void place_outputs(Draft& d);
   void fix_offsets(Draft& d, u32 r_at) const;
+  void place_factors(Draft& d) const;
   void place_sums(Draft& d, u32 r_at) const;
   [[nodiscard]] std::vector<Item> placed_early_items(const Draft& d) const;
   [[nodiscard]] std::vector<Item> placed_late_items(const Draft& d, u32 r_at) const;
