@@ -14,7 +14,6 @@
 #include <pvm/engine/cuda/general/thread_block.cuh>
 #include <pvm/engine/cuda/general/tuning.hpp>
 #include <pvm/engine/cuda/instructions/copies.cuh>
-#include <pvm/engine/cuda/instructions/memory.cuh>
 
 namespace pvm::inline v0::detail::general {
 
@@ -55,12 +54,7 @@ template <class Age, class Factor>
 __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::fold_panel(
     const Fold& fold, int terms, bool staged, Age age, Factor factor, const Four* source,
     Four* sink, float* bias_sink) const {
-  if (terms == 0) return;
   const int most = most_terms(fold);
-  const bool in_parts = rounds() > 1;  // a warp has several tiles, which it holds one by one
-  const int tiles = lane() < master_lanes(fold) ? groups() : 0;
-  Tile w;
-  if (group() < tiles) load_masters(w, fold, group(), source);
 #pragma unroll 1
   for (int base = 0; base < terms; base += most) {
     const int count = min(most, terms - base);
@@ -70,14 +64,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::fold_panel(
     }
     copies_wait_all();
     __syncthreads();
-#pragma unroll 1
-    for (int g = group(); g < tiles; g += warps) {
-      if (in_parts && (base > 0 || g > group())) {
-        load_masters(w, fold, g, base == 0 ? source : sink);
-      }
-      add_terms(w, fold, g, base, count, factor);
-      if (in_parts || base + most >= terms) store_masters(w, fold, g, sink);
-    }
+    fold_tiles(fold, base, count, factor, base == 0 ? source : sink, sink);
     if (fold.bias != 0) fold_bias(fold, base, count, factor, bias_sink);
   }
 }
@@ -130,62 +117,46 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::stage_gradien
   }
 }
 
-/// The offset in a panel of this lane's first weights of the warp's tile in a row group.
-template <class Precision, int RG, class Known>
-__device__ __forceinline__ int ThreadBlock<Precision, RG, Known>::master_offset(
-    const Fold& fold, int group) const {
-  return group * RG * static_cast<int>(fold.width) +
-         part() * static_cast<int>(fold.part_width) * RG + lane();
-}
-/// The number of lanes that have weights of the warp's tiles.
-template <class Precision, int RG, class Known>
-__device__ __forceinline__ int ThreadBlock<Precision, RG, Known>::master_lanes(
-    const Fold& fold) const {
-  const int first = part() * static_cast<int>(fold.part_width);
-  return min(static_cast<int>(fold.part_width), static_cast<int>(fold.width) - first);
-}
-template <class Precision, int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::load_masters(
-    Tile& w, const Fold& fold, int group, const Four* source) const {
-  const int at = master_offset(fold, group), lanes = master_lanes(fold);
-#pragma unroll
-  for (int r = 0; r < RG; ++r) w.w[r] = source[at + r * lanes];
-}
-template <class Precision, int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::store_masters(
-    const Tile& w, const Fold& fold, int group, Four* sink) const {
-  const int at = master_offset(fold, group), lanes = master_lanes(fold);
-#pragma unroll
-  for (int r = 0; r < RG; ++r) sink[at + r * lanes] = w.w[r];
-}
-
-/// Adds the staged terms to a tile of a panel. Padding rows get the row factors of the unit's last
-/// row. No result depends on them: their row sums are not used, and y multiplies them by 0, for
-/// which they only have to be finite.
+/// Adds the staged terms to the panel. Padding rows get the row factors of the unit's last row. No
+/// result depends on them: their row sums are not used, and y multiplies them by 0, for which they
+/// only have to be finite.
 template <class Precision, int RG, class Known>
 template <class Factor>
-__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::add_terms(
-    Tile& w, const Fold& fold, int group, int base, int count, Factor factor) const {
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::fold_tiles(const Fold& fold, int base,
+                                                                   int count, Factor factor,
+                                                                   const Four* source,
+                                                                   Four* sink) const {
   const int width = static_cast<int>(fold.width);
-  const float4* column_factors = reinterpret_cast<const float4*>(area + p.column_factors) +
-                                 part() * static_cast<int>(fold.part_width) + lane();
-#pragma unroll 2
-  for (int i = 0; i < count; ++i) {
-    const float f = factor(base + i);
-    float4 x = column_factors[i * width];
-    x = make_float4(f * x.x, f * x.y, f * x.z, f * x.w);
-    const float4* row_factors =
-        reinterpret_cast<const float4*>(area + p.row_factors) + (i * groups() + group) * 2;
-    const float4 low = row_factors[0];
-    const float4 high = row_factors[1];
-    const float d[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+  const int first = part() * static_cast<int>(fold.part_width);
+  const int lanes = min(static_cast<int>(fold.part_width), width - first);
+  const float4* column_factors =
+      reinterpret_cast<const float4*>(area + p.column_factors) + first + lane();
+#pragma unroll 1
+  for (int g = group(); g < groups() && lane() < lanes; g += warps) {
+    const int offset = g * RG * width + first * RG + lane();
+    float4 w[RG];
 #pragma unroll
-    for (int r = 0; r < RG; ++r) {
-      w.w[r].x += d[r] * x.x;
-      w.w[r].y += d[r] * x.y;
-      w.w[r].z += d[r] * x.z;
-      w.w[r].w += d[r] * x.w;
+    for (int r = 0; r < RG; ++r) w[r] = source[offset + r * lanes];
+#pragma unroll 2
+    for (int i = 0; i < count; ++i) {
+      const float f = factor(base + i);
+      float4 x = column_factors[i * width];
+      x = make_float4(f * x.x, f * x.y, f * x.z, f * x.w);
+      const float4* row_factors =
+          reinterpret_cast<const float4*>(area + p.row_factors) + (i * groups() + g) * 2;
+      const float4 low = row_factors[0];
+      const float4 high = row_factors[1];
+      const float d[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+      for (int r = 0; r < RG; ++r) {
+        w[r].x += d[r] * x.x;
+        w[r].y += d[r] * x.y;
+        w[r].z += d[r] * x.z;
+        w[r].w += d[r] * x.w;
+      }
     }
+#pragma unroll
+    for (int r = 0; r < RG; ++r) sink[offset + r * lanes] = w[r];
   }
 }
 

@@ -83,10 +83,6 @@ struct ThreadBlock {
   using Tile = TileOf<Four, RG>;
   using Home = PanelHome<Four>;
   static constexpr int warps = step_warps<Precision>(RG), threads = warps * 32;
-  /// Whether tiles are loaded to registers ahead of other work than products. Two tiles of fp32
-  /// weights leave that work too few registers; then a part of a tile would be kept in local
-  /// memory, and to store it there waits for its load.
-  static constexpr bool holds_tiles = Weights::two_halves;
 
   const StepArguments& a;
   const Program& p;
@@ -222,7 +218,6 @@ struct ThreadBlock {
   __device__ void run_items(bool tail, Tile& one, Tile& two, Middle middle) const;
   __device__ const WarpItem* warp_items() const;
   __device__ void prefetch(Tile& one, Tile& two) const;
-  __device__ void prefetch_tiles(std::uint32_t i) const;
 
   // -------------------------------------------------------------- finish.cuh
 
@@ -246,13 +241,9 @@ struct ThreadBlock {
   __device__ static int most_terms(const Fold& fold);
   template <class Age>
   __device__ void stage_gradients(const Fold& fold, int base, int count, Age age) const;
-  __device__ int master_offset(const Fold& fold, int group) const;
-  __device__ int master_lanes(const Fold& fold) const;
-  __device__ void load_masters(Tile& w, const Fold& fold, int group, const Four* source) const;
-  __device__ void store_masters(const Tile& w, const Fold& fold, int group, Four* sink) const;
   template <class Factor>
-  __device__ void add_terms(Tile& w, const Fold& fold, int group, int base, int count,
-                            Factor factor) const;
+  __device__ void fold_tiles(const Fold& fold, int base, int count, Factor factor,
+                             const Four* source, Four* sink) const;
   template <class Factor>
   __device__ void fold_bias(const Fold& fold, int base, int count, Factor factor,
                             float* sink) const;

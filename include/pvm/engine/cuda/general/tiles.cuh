@@ -40,8 +40,8 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::load(Tile& ti
   const Four* from =
       static_cast<const Four*>(history ? a.listed : a.arena) + item.offset + lane();
   // A part of the weights stays in the L2 cache from step to step. The rest is loaded with an
-  // evict-first policy, so that it does not evict that part. (With a branch both policies are
-  // constants; one that is chosen takes two instructions for each load.)
+  // evict-first policy, so that it does not evict that part.
+  // (Where both policies are constants, loads need no registers for them.)
   if ((flags & stays_in_l2) != 0) {
 #pragma unroll
     for (int r = 0; r < RG; ++r) tile.w[r] = load_streamed(from + r * stride, evict_last());
@@ -131,46 +131,33 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::add_to_y(cons
   *at = sum;
 }
 
-/// Runs this warp's items, with a call of `middle` between the early and the late ones. If
-/// `holds_tiles`, `one` and `two` hold the tiles of the first two items at the start.
+/// Runs this warp's items, with a call of `middle` between the early and the late ones. `one` and
+/// `two` hold the tiles of the first two items at the start.
 template <class Precision, int RG, class Known>
 template <class Middle>
 __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::run_items(bool tail, Tile& one,
                                                                              Tile& two,
                                                                              Middle middle) const {
   const WarpItem* items = warp_items();
-  const auto begin = [&](std::uint32_t i) {
-    if (holds_tiles || i == p.item_count) return;
-    one = Tile{};
-    two = Tile{};
-    load(one, items[i], tail);
-    load(two, items[i + 1], tail);
-  };
-  if (p.early_item_count != 0) begin(0);
-  float sums[RG] = {};
+  float sums[RG];
+#pragma unroll
+  for (int r = 0; r < RG; ++r) sums[r] = 0;
 #pragma unroll 1
   for (std::uint32_t i = 0;; i += 2) {
     if (i == p.early_item_count) {
-      if constexpr (!holds_tiles) {
-        one = Tile{};
-        two = Tile{};
-        prefetch_tiles(i);
-      }
       middle();
-      begin(i);
-      // No sum goes on behind it. That sums end here leaves their registers to `middle`; else the
-      // compiler keeps them in local memory, and each step of this loop waits for that.
+      // No sum goes on behind it. That sums end here leaves their registers to `middle`.
 #pragma unroll
       for (int r = 0; r < RG; ++r) sums[r] = 0;
     }
     if (i == p.item_count) break;
-    const std::uint32_t next = i + 2;
-    const bool loads = next != p.item_count && (holds_tiles || next != p.early_item_count);
+    const bool wraps = i + 2 == p.item_count;
+    const std::uint32_t next = wraps ? 0 : i + 2;
     const WarpItem first = items[i], second = items[i + 1];
     compute(one, first, sums);
-    if (loads) load(one, items[next], tail);
+    if (!wraps) load(one, items[next], tail);
     compute(two, second, sums);
-    if (loads) load(two, items[next + 1], tail);
+    if (!wraps) load(two, items[next + 1], tail);
   }
 }
 
@@ -180,37 +167,16 @@ __device__ __forceinline__ const WarpItem* ThreadBlock<Precision, RG, Known>::wa
   return list<WarpItem>(p.items) + static_cast<unsigned>(warp()) * p.item_count;
 }
 
-/// Issues the loads of the first two tiles; to the L2 cache only, unless `holds_tiles`.
+/// Issues the loads of the first two tiles.
 template <class Precision, int RG, class Known>
 __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::prefetch(Tile& one,
                                                                             Tile& two) const {
+  one = Tile{};  // else lanes that load nothing would keep the old tile live across the folds
+  two = Tile{};
   if (p.item_count == 0) return;
-  if constexpr (holds_tiles) {
-    one = Tile{};  // else lanes that load nothing would keep the old tile live across the folds
-    two = Tile{};
-    const WarpItem* items = warp_items();
-    load(one, items[0], false);
-    load(two, items[1], false);
-  } else {
-    prefetch_tiles(0);
-  }
-}
-
-/// Prefetches the tiles of item i and the next one to the L2 cache.
-template <class Precision, int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::prefetch_tiles(
-    std::uint32_t i) const {
-#pragma unroll 1
-  for (const std::uint32_t end = i + 2; i < end && i < p.item_count; ++i) {
-    const WarpItem& item = warp_items()[i];
-    const std::uint32_t flags = item.vector_lanes_flags >> 22;
-    if ((flags & has_rows) == 0 || (flags & (in_shared | in_history)) != 0) continue;
-    const int bytes = lanes_of(item) * RG * static_cast<int>(sizeof(Four));
-    const Four* from = static_cast<const Four*>(a.arena) + item.offset;
-    if (lane() * 128 < bytes) {
-      prefetch_line(reinterpret_cast<const unsigned char*>(from) + lane() * 128);
-    }
-  }
+  const WarpItem* items = warp_items();
+  load(one, items[0], false);
+  load(two, items[1], false);
 }
 
 }  // namespace pvm::inline v0::detail::general
