@@ -55,10 +55,10 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Precis
 
  public:
   using precision = Precision;
-  /// How momentum is deferred. Of a momentum that decays slowly the last part is left out: what is
-  /// less than 2^-20 of an update, or of 16-bit weights, which do not show it, 2^-8.
-  [[nodiscard]] static DeferralPlan deferral(const Spec& spec, const detail::CudaTuning& tuning) {
-    return DeferralPlan::for_momentum(spec.momentum, tuning.fold_period, two_halves ? 8 : 20);
+  /// Whether the list of gradients that the spec's momentum needs is one that this engine is made
+  /// for: up to a momentum of 0.95 in fp32, 0.98 in 16 bits.
+  [[nodiscard]] static bool can_list(const Spec& spec) {
+    return deferral(spec, 1).terms <= detail::general::most_terms;
   }
   /// `spec` must be valid and `batch` 1. Throws Error (usage, device, memory).
   explicit CudaGeneralEngine(const Spec& spec, int batch = 1, const EngineOptions& options = {})
@@ -132,7 +132,7 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Precis
   CudaGeneralEngine(const Spec& spec, const EngineOptions& options,
                     const detail::DeviceFacts& device)
       : Base(spec, options, device,
-             deferral(spec, device.tuning)),
+             deferral(spec, device.tuning.fold_period)),
         shape_(spec_, net_, plans_.w0,
                detail::step_warps<Precision>(detail::general::tile_rows_for(net_.hidden)),
                sizeof(typename Stored::Four)),
@@ -146,6 +146,11 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Precis
     this->capture();
   }
 
+  /// Of a momentum that decays slowly the last part is left out: what is less than 2^-20 of an
+  /// update, or of 16-bit weights, which do not show it, 2^-8.
+  static DeferralPlan deferral(const Spec& spec, int fold_period) {
+    return DeferralPlan::for_momentum(spec.momentum, fold_period, two_halves ? 8 : 20);
+  }
   static const Spec& check_spec(const Spec& spec, int batch) {
     detail::check_one_sequence(batch);
     detail::check_own_activation<typename Known::Own>(spec);

@@ -15,6 +15,9 @@
 
 namespace pvm::inline v0::detail::general {
 
+/// The longest list of gradients with which this engine is faster than the one for batches.
+inline constexpr int most_terms = 288;
+
 /// Rows of a tile for units of `hidden` values: 7 or 8, whichever needs less padding.
 constexpr int tile_rows_for(int hidden) {
   return (hidden + 6) / 7 * 7 <= (hidden + 7) / 8 * 8 ? 7 : 8;
