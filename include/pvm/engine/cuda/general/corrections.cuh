@@ -115,11 +115,12 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::correct_hidde
 
 /// What the listed gradients add to W1^T d1: the sum of w_j (d1_j . d1) h_j.
 template <class Precision, int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::correct_output() const {
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::correct_output(
+    const Team& team) const {
   const OutputUnit* units = list<OutputUnit>(p.output_units);
   const OutputBlock* blocks = list<OutputBlock>(p.blocks);
 #pragma unroll 1
-  for (int k = warp(); k < static_cast<int>(p.output_count) * a.sections; k += warps) {
+  for (int k = team.my_warp(); k < static_cast<int>(p.output_count) * a.sections; k += team.count) {
     const int n = a.by_sections.quotient(k);
     const OutputUnit& unit = units[n];
     const float* table = layer_table(unit.layer);

@@ -39,11 +39,12 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::convert_frame
 /// Inner products of the frame of step t with its past, for the patches of this thread block's
 /// units.
 template <class Precision, int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::patch_products() const {
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::patch_products(
+    const Team& team) const {
   const std::uint32_t* patches = list<std::uint32_t>(p.patches);
   const float* pixels = a.past + past_row(0) + a.first_pixel;
   inner_products(
-      static_cast<int>(p.patch_count), a.patch,
+      team, static_cast<int>(p.patch_count), a.patch,
       [&](int k, int o) { return load_fresh(pixels + patches[k] * a.patch + o); },
       [&](int k) { return make_uint2(a.first_pixel + patches[k] * a.patch, 0); },
       [&](int k, int age) { return inner_row(now.inner, a.units + patches[k]) + age; });

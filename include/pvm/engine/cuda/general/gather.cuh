@@ -17,25 +17,27 @@ namespace pvm::inline v0::detail::general {
 
 /// Loads x(t), r(t-1) and h(t-2); in a tail without x(t).
 template <class Precision, int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::gather_inputs(bool tail) const {
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::gather_inputs(
+    const Team& team, bool tail) const {
   constexpr int together = 7;
+  const std::uint32_t threads_here = static_cast<unsigned>(team.threads());
   const std::uint32_t* words = source_words();
   const std::uint32_t end = p.x_count + p.r_count;
   const unsigned int rows[3] = {past_row(0), past_row(1), past_row(2)};
 #pragma unroll 1
-  for (std::uint32_t c = (tail ? p.x_count : 0) + threadIdx.x; c < end;
-       c += together * threads) {
+  for (std::uint32_t c = (tail ? p.x_count : 0) + static_cast<unsigned>(team.thread()); c < end;
+       c += together * threads_here) {
     float v[together];
 #pragma unroll
     for (int i = 0; i < together; ++i) {
-      const std::uint32_t word = words[min(c + i * threads, end - 1)];
+      const std::uint32_t word = words[min(c + i * threads_here, end - 1)];
       const std::uint32_t back = word >> back_shift;
       const unsigned int row = back == 0 ? rows[0] : (back == 1 ? rows[1] : rows[2]);
       v[i] = load_fresh(a.past + row + (word & place_mask));
     }
 #pragma unroll
     for (int i = 0; i < together; ++i) {
-      const std::uint32_t at = c + i * threads;
+      const std::uint32_t at = c + i * threads_here;
       if (at < end) area[p.x + at] = v[i];
     }
   }
@@ -44,11 +46,12 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::gather_inputs
 /// Weighted inner products for W0: for every source task and every listed gradient j the sum over
 /// the task's sources of w_j * (x_j . x). correction_factors adds these up to q_j.
 template <class Precision, int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::weigh_sources() const {
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::weigh_sources(
+    const Team& team) const {
   const SourceTask* tasks = list<SourceTask>(p.source_tasks);
   const Source* sources = list<Source>(p.sources);
 #pragma unroll 1
-  for (std::uint32_t k = warp(); k < p.source_task_count; k += warps) {
+  for (std::uint32_t k = static_cast<unsigned>(team.my_warp()); k < p.source_task_count; k += static_cast<unsigned>(team.count)) {
     const SourceTask task = tasks[k];
     const float* weights = layer_table(task.layer);
 #pragma unroll 1
@@ -82,7 +85,9 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::list_d1(std::
 
 /// d1(t) = g(y(t-2)) e, in shared memory and as this step's row of the listed d1; and the scores.
 template <class Precision, int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::gather_errors(bool scored) const {
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::gather_errors(
+    const Team& team, bool scored) const {
+  const std::uint32_t threads_here = static_cast<unsigned>(team.threads());
   const std::uint32_t* words = source_words() + p.x_count + p.r_count;
   const float* y = a.y + static_cast<std::size_t>(now.y) * a.y_columns + p.outputs;
   const std::size_t row = static_cast<std::size_t>(p.history) * 4 +
@@ -91,12 +96,12 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::gather_errors
   const std::uint32_t zero = a.first_pixel + a.patches * a.patch;
   const unsigned int rows[3] = {past_row(0), past_row(1), past_row(2)};
 #pragma unroll 1
-  for (std::uint32_t base = threadIdx.x; base < p.column_count; base += 2 * threads) {
+  for (std::uint32_t base = static_cast<unsigned>(team.thread()); base < p.column_count; base += 2 * threads_here) {
     float before[2], target[2], then[2];
     std::uint32_t word[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const std::uint32_t c = min(base + i * threads, p.column_count - 1);
+      const std::uint32_t c = min(base + i * threads_here, p.column_count - 1);
       word[i] = words[c];
       const std::uint32_t back = word[i] >> back_shift;
       const unsigned int row = back == 0 ? rows[0] : (back == 1 ? rows[1] : rows[2]);
@@ -106,7 +111,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::gather_errors
     }
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const std::uint32_t c = base + i * threads;
+      const std::uint32_t c = base + i * threads_here;
       if (c >= p.column_count) break;
       float e = target[i] - before[i];
       if (word[i] == zero) e = 0;  // a padding column

@@ -122,12 +122,12 @@ __global__ void __launch_bounds__(step_warps<Precision>(RG) * 32, 1) steps(const
   for (;;) {
     // Between arrival and wait: work that needs nothing from this barrier.
     const bool tail = now.frame == now.last;
-    if (!tail && now.frame > now.first) thread_block.patch_products();
+    if (!tail && now.frame > now.first) thread_block.patch_products(thread_block.everybody());
     thread_block.open_tables();
     thread_block.prefetch(one, two);
     grid_barrier_wait(a.barrier, now.passed);
     if (now.frame == now.first) {
-      thread_block.patch_products();
+      thread_block.patch_products(thread_block.everybody());
       __syncthreads();
     }
     thread_block.run_step(tail, one, two);
@@ -138,7 +138,7 @@ __global__ void __launch_bounds__(step_warps<Precision>(RG) * 32, 1) steps(const
     } else {
       thread_block.fold_step();
     }
-    // Three steps ahead: patch_products() reads a frame before the barrier wait of its step, and
+    // Three steps ahead: patch_products(thread_block.everybody()) reads a frame before the barrier wait of its step, and
     // the conversion must be complete in all thread blocks before the wait of the step before that.
     if (now.frame + 3 < now.last) thread_block.convert_frame(3);
     __syncthreads();
@@ -226,9 +226,9 @@ __global__ void __launch_bounds__(step_warps<Precision>(RG) * 32, 1)
           load_fresh(a.past + thread_block.past_row(0) + unit.unit * hidden + row);
     }
     __syncthreads();
-    thread_block.publish_products();
+    thread_block.publish_products(thread_block.everybody());
     __syncthreads();
-    if (back == 1) thread_block.patch_products();
+    if (back == 1) thread_block.patch_products(thread_block.everybody());
   }
 }
 

@@ -75,12 +75,17 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::open_tables()
 template <class Precision, int RG, class Known>
 __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::run_step(bool tail, Tile& one,
                                                                  Tile& two) const {
-  gather_inputs(tail);
+  // What a piece of work waits for is mostly loads, so teams of warps do several at once.
+  const auto by = [](const Team& team, auto work) {
+    if (team.has_me()) work(team);
+  };
+  by(team(p.gather_teams, 0), [&](const Team& mine) { gather_inputs(mine, tail); });
+  by(team(p.gather_teams, 1), [&](const Team& mine) { representation_products(mine); });
   if (!tail) {
-    weigh_sources();
-    gather_errors(now.scored[now.frame] != 0);
+    by(team(p.gather_teams, 2), [&](const Team& mine) { weigh_sources(mine); });
+    by(team(p.gather_teams, 3),
+       [&](const Team& mine) { gather_errors(mine, now.scored[now.frame] != 0); });
   }
-  representation_products();
   __syncthreads();
   correction_factors(tail);
   __syncthreads();
@@ -91,17 +96,19 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::run_step(bool
   run_items(tail, one, two, [&] {
     __syncthreads();
     if (!tail) {
-      finish_hidden();
-      correct_output();
+      by(team(p.hidden_teams, 0), [&](const Team& mine) { finish_hidden(mine); });
+      by(team(p.hidden_teams, 1), [&](const Team& mine) { correct_output(mine); });
     }
   });
   __syncthreads();
   if (!tail) {
     if constexpr (Weights::two_halves) prefetch_folds();
-    publish_products();
-    finish_gradient();
+    by(team(p.finish_teams, 0), [&](const Team& mine) { publish_products(mine); });
+    by(team(p.finish_teams, 1), [&](const Team& mine) { finish_gradient(mine); });
   }
-  if (now.frame > now.first) finish_outputs();
+  if (now.frame > now.first) {
+    by(team(p.finish_teams, 2), [&](const Team& mine) { finish_outputs(mine); });
+  }
 }
 
 }  // namespace pvm::inline v0::detail::general

@@ -141,6 +141,25 @@ struct ThreadBlock {
   __device__ __forceinline__ Home in_arena(std::uint32_t weight) const {
     return {static_cast<Four*>(a.arena) + weight, static_cast<Four*>(a.low_halves) + weight};
   }
+  /// Warps that share a piece of work, while other warps do other pieces: `count` of them from
+  /// `first` on.
+  struct Team {
+    int first, count;
+    __device__ __forceinline__ bool has_me() const {
+      return warp() >= first && warp() < first + count;
+    }
+    __device__ __forceinline__ int thread() const {
+      return static_cast<int>(threadIdx.x) - 32 * first;
+    }
+    __device__ __forceinline__ int threads() const { return 32 * count; }
+    __device__ __forceinline__ int my_warp() const { return warp() - first; }
+  };
+  __device__ __forceinline__ Team team(const std::uint32_t (&ends)[4], int which) const {
+    const int first = which == 0 ? 0 : static_cast<int>(ends[which - 1]);
+    return {first, static_cast<int>(ends[which]) - first};
+  }
+  __device__ __forceinline__ static Team everybody() { return {0, warps}; }
+
   template <class T>
   __device__ __forceinline__ const T* list(std::uint32_t at) const {
     return reinterpret_cast<const T*>(blob + at);
@@ -183,19 +202,19 @@ struct ThreadBlock {
 
   // -------------------------------------------------------------- gather.cuh
 
-  __device__ void gather_inputs(bool tail) const;
-  __device__ void weigh_sources() const;
+  __device__ void gather_inputs(const Team& team, bool tail) const;
+  __device__ void weigh_sources(const Team& team) const;
   __device__ void list_d1(std::size_t at, float v) const;
-  __device__ void gather_errors(bool scored) const;
+  __device__ void gather_errors(const Team& team, bool scored) const;
 
   // -------------------------------------------------------------- products.cuh
 
   template <class Current, class Place, class Out>
-  __device__ void inner_products(int tasks, int length, Current current, Place place,
-                                 Out out) const;
+  __device__ void inner_products(const Team& team, int tasks, int length, Current current,
+                                 Place place, Out out) const;
   __device__ float* inner_row(int version, std::uint32_t source) const;
-  __device__ void representation_products() const;
-  __device__ void publish_products() const;
+  __device__ void representation_products(const Team& team) const;
+  __device__ void publish_products(const Team& team) const;
 
   // -------------------------------------------------------------- corrections.cuh
 
@@ -204,7 +223,7 @@ struct ThreadBlock {
   __device__ void correct(int section, float* out, std::uint32_t place, int back,
                           Factor factor) const;
   __device__ void correct_hidden() const;
-  __device__ void correct_output() const;
+  __device__ void correct_output(const Team& team) const;
 
   // -------------------------------------------------------------- tiles.cuh
 
@@ -222,14 +241,14 @@ struct ThreadBlock {
   // -------------------------------------------------------------- finish.cuh
 
   __device__ float total(std::uint32_t sum, int row) const;
-  __device__ void finish_hidden() const;
-  __device__ void finish_gradient() const;
-  __device__ void finish_outputs() const;
+  __device__ void finish_hidden(const Team& team) const;
+  __device__ void finish_gradient(const Team& team) const;
+  __device__ void finish_outputs(const Team& team) const;
 
   // -------------------------------------------------------------- frames.cuh
 
   __device__ void convert_frame(int ahead) const;
-  __device__ void patch_products() const;
+  __device__ void patch_products(const Team& team) const;
 
   // -------------------------------------------------------------- folds.cuh
 

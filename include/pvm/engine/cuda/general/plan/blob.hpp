@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -28,6 +29,7 @@ inline void Planner::finish_program(Draft& d) {
   d.items.insert(d.items.end(), d.late_items.begin(), d.late_items.end());
   d.warp_items.resize(d.items.size() * static_cast<std::size_t>(shape_.warps));
   count_lists(d);
+  form_teams(p);
   std::size_t words = (sizeof(Program) + 15) / 16 * 4;
   for_each_list(d, [&](u32& at, const auto& list) {
     at = u(words);
@@ -45,6 +47,37 @@ inline void Planner::finish_program(Draft& d) {
                                p.column_count / 4);
   }
   write_blob(d);
+}
+
+/// Forms the teams of warps. A piece of work costs as many round trips as one warp would need.
+inline void Planner::form_teams(Program& p) const {
+  const auto terms = static_cast<std::size_t>(shape_.terms);
+  const auto sections = static_cast<std::size_t>(shape_.sections);
+  const auto products = [&](std::size_t tasks) {  // eight lanes compute one
+    return tasks * terms * ((hidden() + 63) / 64) / 4;
+  };
+  form(p.gather_teams, {(p.x_count + p.r_count) / 224, products(p.representation_count),
+                        p.source_task_count * ((terms + 31) / 32), p.column_count / 32});
+  form(p.hidden_teams, {p.hidden_count * hidden() / 32, p.output_count * sections * 2});
+  form(p.finish_teams,
+       {products(p.hidden_count), p.output_count * hidden() / 32, p.column_count / 32});
+}
+
+/// Gives each team one warp, and each further warp to the team that has most to do.
+inline void Planner::form(std::uint32_t (&ends)[4], std::vector<std::size_t> costs) const {
+  std::vector<std::size_t> team(costs.size(), 1);
+  for (auto left = static_cast<std::size_t>(shape_.warps) - costs.size(); left > 0; --left) {
+    std::size_t busiest = 0;
+    for (std::size_t i = 1; i < costs.size(); ++i) {
+      if (costs[i] * team[busiest] > costs[busiest] * team[i]) busiest = i;
+    }
+    ++team[busiest];
+  }
+  u32 end = 0;
+  for (std::size_t i = 0; i < std::size(ends); ++i) {
+    if (i < team.size()) end += u(team[i]);
+    ends[i] = end;
+  }
 }
 
 /// Sorts the folds by the step (modulo R) in which they are due.
