@@ -23,17 +23,11 @@
 #include "engine_suite.hpp"
 #include "golden_runs.hpp"
 #include "reference.hpp"
+#include "rounding_suite.hpp"
+
+using pvm_test::skipped;
 
 namespace {
-
-/// Whether there is no GPU. Asked only once: a GPU that is lost during the tests is a failure, not
-/// a reason to skip.
-bool skipped() {
-  static std::string why;
-  static const bool there = pvm::cuda_available(&why);
-  if (!there) std::printf("SKIPPED: %s\n", why.c_str());
-  return !there;
-}
 
 pvm::Spec tiny() {
   pvm::Spec spec;
@@ -311,7 +305,7 @@ TEST_CASE("kernels for a network's type give the bits of those with sizes as arg
   using Net = pvm::Network<pvm::Input<12, 3, 3>, pvm::Layers<4, 2, 1>, pvm::Hidden<5>,
                            pvm::TopToAll, pvm::LayerDelay<5>>;
   const pvm::Spec spec = Net::spec();
-  pvm::CudaGeneralEngine<Net> typed(spec);
+  pvm::CudaGeneralEngine<pvm::fp32, Net> typed(spec);
   pvm::CudaGeneralEngine<> plain(spec);
   const auto start = pvm_test::some_weights(pvm::make_connectome(spec).weights);
   const auto run = [&](auto& engine) {
@@ -371,4 +365,40 @@ TEST_CASE("impossible requests are refused in a sentence", "[gpu]") {
   wrong.weights.resize(3);
   CHECK_THROWS_AS(engine.restore(wrong), pvm::Error);
   CHECK(engine.memory_needed() < (500U << 20));
+}
+
+namespace {
+
+/// Networks of which each makes another part of the general engine's 16-bit code run: several
+/// sources, outputs that read the context, panels in several rounds, a momentum that lasts.
+std::vector<pvm::Spec> rounded_specs() {
+  std::vector<pvm::Spec> specs{pvm_test::early_tiny(), pvm_test::early_tiny(), pvm_test::wide_units(),
+                               pvm_test::early_tiny()};
+  specs[1].name = "fed context";
+  specs[1].feed_context_in_complex_layer = true;
+  specs[3].name = "momentum 0.9";
+  specs[3].momentum = 0.9;
+  specs[3].initial_learning_rate /= 10;
+  return specs;
+}
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("general: 16-bit weights follow the reference within their rounding",
+                   "[gpu]", pvm::bf16, pvm::fp16) {
+  if (skipped()) return;
+  constexpr bool is_bf16 = std::is_same_v<TestType, pvm::bf16>;
+  for (const auto& spec : rounded_specs()) {
+    INFO(spec.name);
+    const int steps = pvm_test::steps_of(120, 40);
+    pvm_test::require_rounded(
+        pvm_test::distance<pvm::CudaGeneralEngine<TestType>>(spec, 1, steps), spec, steps,
+        is_bf16 ? 0x1p-9 : 0x1p-12);
+  }
+}
+
+TEMPLATE_TEST_CASE("general: captured, eager and resumed 16-bit runs have the same bits", "[gpu]",
+                   pvm::bf16, pvm::fp16) {
+  if (skipped()) return;
+  pvm_test::same_bits<pvm::CudaGeneralEngine<TestType>>(1);
 }

@@ -69,7 +69,7 @@ double largest_difference(std::span<const float> a, std::span<const float> b) {
 
 /// An engine of pvm::compiled, if that is linked.
 pvm::AnyEngine general_engine(const pvm::Spec& spec, bool graph) {
-  return pvm::detail::make_of<pvm::CudaGeneralEngine<pvm::RuntimeNetwork>>(
+  return pvm::detail::make_of<pvm::CudaGeneralEngine<>>(
       spec, 1, pvm::EngineOptions{.graph = graph});
 }
 

@@ -90,13 +90,13 @@ using OfSide = pvm::Network<pvm::Input<12, 1, 3>, pvm::Layers<4, 2, 1>, pvm::Hid
                             pvm::LayerDelay<5>, Parts...>;
 
 template <class Known>
-using Launcher = pvm::detail::general::StepLauncher<Known>;
+using Launcher = pvm::detail::general::StepLauncher<pvm::fp32, Known>;
 using pvm::detail::NetworkConstants;
 static_assert(Launcher<pvm::detail::ConstantsOf<OfSide<5>>>::constant_hidden == 25);
 static_assert(Launcher<pvm::detail::ConstantsOf<OfSide<4>>>::constant_hidden == 16);
 static_assert(Launcher<NetworkConstants<>>::constant_hidden == 0);
 static_assert(Launcher<NetworkConstants<144>>::constant_hidden == 0, "several rounds");
-using ThreadBlock25 = pvm::detail::general::ThreadBlock<7, NetworkConstants<25>>;
+using ThreadBlock25 = pvm::detail::general::ThreadBlock<pvm::fp32, 7, NetworkConstants<25>>;
 static_assert(ThreadBlock25::fixed && ThreadBlock25::fixed_groups == 4 &&
               ThreadBlock25::fixed_hidden == 25);
 
@@ -209,7 +209,7 @@ TEST_CASE("A rule that is not marked for GPUs trains on the host, with a warning
 
 TEST_CASE("A CUDA engine refuses a spec that it was not compiled for") {
   CHECK(train_test::contains(
-      train_test::error_of([] { pvm::CudaGeneralEngine<OfSide<5>>(OfSide<4>::spec()); }),
+      train_test::error_of([] { pvm::CudaGeneralEngine<pvm::fp32, OfSide<5>>(OfSide<4>::spec()); }),
       "has 16 hidden values and this engine was compiled for 25"));
   CHECK(train_test::contains(train_test::error_of([] {
                                pvm::CudaGeneralEngine<>(

@@ -54,10 +54,10 @@ struct DeferralPlan {
     if (momentum <= 0) return 0;
     return static_cast<int>(std::min(std::ceil(-bits * std::log(2.0) / std::log(momentum)), 1e6));
   }
-  /// A momentum below 2^-20 of its start moves no weight by more than rounding does. The plan may
-  /// exceed `most_terms`: ask `fits()`.
-  [[nodiscard]] static DeferralPlan for_momentum(double momentum, int period) {
-    return {period, std::max(period + 1, lifetime(momentum, 20))};
+  /// A momentum below 2^-20 of its start moves no weight by more than rounding does; `bits`: how
+  /// much counts where weights are rounded to less. The plan may exceed `most_terms`: ask `fits()`.
+  [[nodiscard]] static DeferralPlan for_momentum(double momentum, int period, double bits = 20) {
+    return {period, std::max(period + 1, lifetime(momentum, bits))};
   }
   [[nodiscard]] bool fits() const noexcept { return terms <= most_terms; }
   /// Whether a run can have this plan, with at most `most` terms: false for a damaged checkpoint's.

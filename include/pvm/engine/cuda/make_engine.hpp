@@ -26,7 +26,6 @@
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/network.hpp>
 #include <pvm/model/spec.hpp>
-#include <pvm/unit/deferred.hpp>
 #include <pvm/unit/learning_rule.hpp>
 
 namespace pvm::inline v0::detail {
@@ -57,10 +56,12 @@ std::string lacks_on_gpu(const Spec& spec) {
   return {};
 }
 
-/// The number of hidden values for which the engines in `units/` are compiled: that of the
-/// published models. They are not specialised for the types of networks: a network that is a type
-/// runs on the same engine as its spec in a file, and so gives the same bits.
-inline constexpr int units_hidden = 49;
+/// The numbers of hidden values for which the engines in `units/` are compiled: that of most
+/// published models, and the smaller one that fits tiles. Of the smaller one there are only the
+/// engines that keep weights on the chip. They are not specialised for the types of networks: a
+/// network that is a type runs on the same engine as its spec in a file, and so gives the same
+/// bits.
+inline constexpr int units_hidden = 49, small_units_hidden = 36;
 
 /// Whether an engine in `units/` is possible for these template arguments. Whether it fits the spec
 /// and the GPU is known at run time only.
@@ -70,7 +71,15 @@ consteval bool may_be_whole_units() {
   constexpr bool momentum = std::same_as<CudaRule<Net>, Momentum>;
   constexpr bool own_activation = !std::is_void_v<OwnOnGpu<Net>>;
   return !std::same_as<Precision, tf32> && one_sequence && momentum && !own_activation &&
-         (Net::hidden == dynamic || Net::hidden == units_hidden);
+         (Net::hidden == dynamic || Net::hidden == units_hidden ||
+          Net::hidden == small_units_hidden);
+}
+
+/// Whether CudaGeneralEngine is possible for these template arguments.
+template <class Precision, int Batch, class Net>
+consteval bool may_be_general() {
+  return !std::same_as<Precision, tf32> && (Batch == 1 || Batch == dynamic) &&
+         std::same_as<CudaRule<Net>, Momentum>;
 }
 
 /// Whether CudaStreamedEngine is the better choice. It is not for fp32 weights of at most twice the
@@ -80,6 +89,23 @@ bool worth_streaming(const Spec& spec) {
   const std::size_t bytes = make_connectome(spec).weights * sizeof(float);
   return !std::same_as<Precision, fp32> || bytes > 2 * describe_device().cache_bytes;
 }
+
+/// Whether CudaGeneralEngine is the better choice for one sequence. It is not where its list of
+/// gradients would be too long, nor, in 16 bits, for the smallest networks: CudaBatchEngine has
+/// fewer barriers in a step.
+template <class Precision>
+bool worth_general(const Spec& spec) {
+  constexpr std::size_t small = 1'000'000;
+  if (!CudaGeneralEngine<Precision>::can_list(spec)) return false;
+  return std::same_as<Precision, fp32> || make_connectome(spec).weights >= small;
+}
+
+/// Whether engines of type `E` are compiled for shards: not fp16 and not the smaller units, which
+/// would take the compiler longer than they are worth.
+template <class E>
+inline constexpr bool can_be_divided =
+    !std::same_as<typename E::precision, fp16> &&
+    !std::same_as<E, CudaResidentEngine<typename E::precision, small_units_hidden>>;
 
 /// An engine of type `E`. In pvm::compiled each type is compiled in a file of its own.
 template <class E>
@@ -92,7 +118,7 @@ template <class E>
 std::optional<AnyEngine> make_if_planned(const Spec& spec, const EngineOptions& options) {
   std::string why;
   if (options.divided()) {
-    if constexpr (!std::same_as<typename E::precision, fp16>) {
+    if constexpr (can_be_divided<E>) {
       using Shards = CudaShardsEngine<E>;
       const std::optional<typename Shards::Plan> divided = Shards::plan(spec, options, why);
       if (divided) return AnyEngine::make<Shards>(spec, *divided, options);
@@ -111,26 +137,39 @@ std::optional<AnyEngine> make_if_planned(const Spec& spec, const EngineOptions& 
 #define PVM_PLANNED_IN_LIBRARY(...)                                                  \
   extern template std::optional<AnyEngine> make_if_planned<__VA_ARGS__>(const Spec&, \
                                                                         const EngineOptions&);
-#define PVM_UNITS_IN_LIBRARY(Precision)                               \
-  PVM_PLANNED_IN_LIBRARY(CudaResidentEngine<Precision, units_hidden>) \
-  PVM_PLANNED_IN_LIBRARY(CudaStreamedEngine<Precision, units_hidden>) \
+#define PVM_ENGINES_IN_LIBRARY(Precision)                                   \
+  PVM_PLANNED_IN_LIBRARY(CudaResidentEngine<Precision, units_hidden>)       \
+  PVM_PLANNED_IN_LIBRARY(CudaResidentEngine<Precision, small_units_hidden>) \
+  PVM_PLANNED_IN_LIBRARY(CudaStreamedEngine<Precision, units_hidden>)       \
+  PVM_IN_LIBRARY(CudaGeneralEngine<Precision>)                              \
   PVM_IN_LIBRARY(CudaBatchEngine<Precision, dynamic, Momentum, void>)
-PVM_UNITS_IN_LIBRARY(fp32)
-PVM_UNITS_IN_LIBRARY(bf16)
-PVM_UNITS_IN_LIBRARY(fp16)
+PVM_ENGINES_IN_LIBRARY(fp32)
+PVM_ENGINES_IN_LIBRARY(bf16)
+PVM_ENGINES_IN_LIBRARY(fp16)
 PVM_IN_LIBRARY(CudaBatchEngine<tf32, dynamic, Momentum, void>)
-PVM_IN_LIBRARY(CudaGeneralEngine<RuntimeNetwork>)
-#undef PVM_UNITS_IN_LIBRARY
+#undef PVM_ENGINES_IN_LIBRARY
 #undef PVM_PLANNED_IN_LIBRARY
 #undef PVM_IN_LIBRARY
 #endif
 
+/// The engine in `units/` for one sequence of `spec`, if there is one and it is the better choice.
+template <class Precision>
+std::optional<AnyEngine> make_whole_units(const Spec& spec, const EngineOptions& options) {
+  if (spec.hidden() == small_units_hidden && !options.divided()) {
+    return make_if_planned<CudaResidentEngine<Precision, small_units_hidden>>(spec, options);
+  }
+  auto engine = make_if_planned<CudaResidentEngine<Precision, units_hidden>>(spec, options);
+  if (engine || !(options.divided() || worth_streaming<Precision>(spec))) return engine;
+  return make_if_planned<CudaStreamedEngine<Precision, units_hidden>>(spec, options);
+}
+
 /// Chooses the engine on the GPU. For one sequence with momentum, in this order:
 /// CudaResidentEngine, which keeps as many weights as possible on the chip, if the network fits it;
 /// CudaStreamedEngine, which streams the weights of whole units, if the network fits it and
-/// worth_streaming; in fp32, CudaGeneralEngine for any other network. Everything else runs on
-/// CudaBatchEngine, on tensor cores. The first two can be divided (CudaShardsEngine). A single GPU
-/// that `options` name becomes the current one. Throws Fault::device for what a GPU cannot run.
+/// worth_streaming; CudaGeneralEngine, for networks of any units, if worth_general. Everything else
+/// runs on CudaBatchEngine, on tensor cores. The first two can be divided (CudaShardsEngine). A
+/// single GPU that `options` name becomes the current one. Throws Fault::device for what a GPU
+/// cannot run.
 template <class Precision, int Batch, class Net>
 AnyEngine make_cuda_engine(const Spec& spec, int batch, const EngineOptions& options) {
   using Rule = CudaRule<Net>;
@@ -143,13 +182,8 @@ AnyEngine make_cuda_engine(const Spec& spec, int batch, const EngineOptions& opt
     throw Error(Fault::device, "the CUDA engines have no " + lacks + "; use the host backend");
   }
   if constexpr (may_be_whole_units<Precision, Batch, Net>()) {
-    using Resident = CudaResidentEngine<Precision, units_hidden>;
-    using Streamed = CudaStreamedEngine<Precision, units_hidden>;
     if (batch == 1) {
-      if (auto engine = make_if_planned<Resident>(spec, options)) return std::move(*engine);
-      if (options.divided() || worth_streaming<Precision>(spec)) {
-        if (auto engine = make_if_planned<Streamed>(spec, options)) return std::move(*engine);
-      }
+      if (auto engine = make_whole_units<Precision>(spec, options)) return std::move(*engine);
     }
   }
   if (options.divided()) {
@@ -160,16 +194,14 @@ AnyEngine make_cuda_engine(const Spec& spec, int batch, const EngineOptions& opt
                     " hidden values, and what the engines for whole units can do (docs/engines.md)"
                     "; leave devices and shards out");
   }
-  constexpr bool plain = std::same_as<Precision, fp32> && std::same_as<Rule, Momentum>;
-  if constexpr (plain && Batch == 1) {
-    return make_of<CudaGeneralEngine<Net>>(spec, batch, options);
+  constexpr bool general = may_be_general<Precision, Batch, Net>();
+  if constexpr (general && Batch == 1 && std::same_as<Precision, fp32>) {
+    // The only other engine, so that types for one sequence in fp32 compile in half a minute.
+    return make_of<CudaGeneralEngine<Precision, Net>>(spec, batch, options);
   } else {
-    if constexpr (plain && Batch == dynamic) {
-      // A momentum too large for deferred updates needs a momentum array, which CudaBatchEngine
-      // has.
-      const bool short_lived = DeferralPlan::for_momentum(spec.momentum, 16).fits();
-      if (batch == 1 && short_lived) {
-        return make_of<CudaGeneralEngine<Net>>(spec, batch, options);
+    if constexpr (general) {
+      if (batch == 1 && worth_general<Precision>(spec)) {
+        return make_of<CudaGeneralEngine<Precision, Net>>(spec, batch, options);
       }
     }
     return make_of<CudaBatchEngine<Precision, Batch, Rule, OwnOnGpu<Net>>>(spec, batch, options);

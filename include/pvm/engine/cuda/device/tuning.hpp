@@ -9,8 +9,6 @@
 namespace pvm::inline v0::detail {
 
 struct CudaTuning {
-  int warps =
-      14;  ///< of the general engine's kernels: 7 row groups of a 49-row unit, 2 column parts
   int fold_period = 15;          ///< R: steps between two folds of a panel
   int block_steps = 256;         ///< most steps of one launch
   int staging_slots = 3;         ///< one in use, one being uploaded, one being filled

@@ -45,7 +45,10 @@ struct StepArguments {
   const std::uint32_t* blob_start;    ///< [SM]: offset in words of its program in `blobs`
   const std::uint32_t* source_words;  ///< source words of x, r and the targets, SM by SM
   // State.
-  float4* arena;   ///< Z, panel by panel, without the bias of W1
+  /// Z, panel by panel, without the bias of W1, and its low halves, if it has any (Stored).
+  void *arena, *low_halves;
+  /// The listed d1 and the bias as products read them: in 16 bits a rounded copy of past_d1.
+  void* listed;
   float* past_d1;  ///< listed d1, SM by SM: [history rows][its columns]. Row `history` of
                    ///< each SM, behind the listed d1, is Z of the bias
   float* past;     ///< [ring][c(h) | h | d0 | frame | 0 | 1 | padding]

@@ -20,13 +20,13 @@
 namespace pvm::inline v0::detail::general {
 
 /// Computes q_j for W0 (skipped in a tail), and the weights of the listed d1 in y(t-1).
-template <int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<RG, Known>::correction_factors(bool tail) const {
+template <class Precision, int RG, class Known>
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::correction_factors(bool tail) const {
   const HiddenUnit* hidden_units = list<HiddenUnit>(p.hidden_units);
   const SourceTask* tasks = list<SourceTask>(p.source_tasks);
   const int qs = tail ? 0 : static_cast<int>(p.hidden_count) * a.terms;
 #pragma unroll 1
-  for (int k = threadIdx.x; k < qs; k += step_threads) {
+  for (int k = threadIdx.x; k < qs; k += threads) {
     const int n = a.by_terms.quotient(k);
     const HiddenUnit& unit = hidden_units[n];
     const int age = k - n * a.terms;
@@ -42,8 +42,8 @@ __device__ __forceinline__ void ThreadBlock<RG, Known>::correction_factors(bool 
   const RepresentationTask* slab_tasks = list<RepresentationTask>(p.representation_tasks);
   const int rows = a.history_rows;
 #pragma unroll 1
-  for (int k = step_threads - 1 - threadIdx.x; k < static_cast<int>(p.block_count) * rows;
-       k += step_threads) {  // starts with the last threads: the first ones compute q above
+  for (int k = threads - 1 - threadIdx.x; k < static_cast<int>(p.block_count) * rows;
+       k += threads) {  // starts with the last threads: the first ones compute q above
     const int n = a.by_history_rows.quotient(k);
     const OutputBlock& block = blocks[n];
     const int row = k - n * rows;
@@ -68,9 +68,9 @@ __device__ __forceinline__ void ThreadBlock<RG, Known>::correction_factors(bool 
 
 /// out[section][row] = sum, over the ages of the section, of factor(age) times the value of step t
 /// - (back + age) at place + row. One warp calls it.
-template <int RG, class Known>
+template <class Precision, int RG, class Known>
 template <class Factor>
-__device__ __forceinline__ void ThreadBlock<RG, Known>::correct(int section, float* out,
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::correct(int section, float* out,
                                                                 std::uint32_t place, int back,
                                                                 Factor factor) const {
   const int first = section * terms_per_task;
@@ -101,11 +101,11 @@ __device__ __forceinline__ void ThreadBlock<RG, Known>::correct(int section, flo
 }
 
 /// What the listed gradients add to W0 x: the sum of q_j d0_j.
-template <int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<RG, Known>::correct_hidden() const {
+template <class Precision, int RG, class Known>
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::correct_hidden() const {
   const HiddenUnit* units = list<HiddenUnit>(p.hidden_units);
 #pragma unroll 1
-  for (int k = warp(); k < static_cast<int>(p.hidden_count) * a.sections; k += step_warps) {
+  for (int k = warp(); k < static_cast<int>(p.hidden_count) * a.sections; k += warps) {
     const int n = a.by_sections.quotient(k);
     const HiddenUnit& unit = units[n];
     correct(k - n * a.sections, area + unit.corrections, a.first_d0 + unit.unit * hidden(), 1,
@@ -114,12 +114,13 @@ __device__ __forceinline__ void ThreadBlock<RG, Known>::correct_hidden() const {
 }
 
 /// What the listed gradients add to W1^T d1: the sum of w_j (d1_j . d1) h_j.
-template <int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<RG, Known>::correct_output() const {
+template <class Precision, int RG, class Known>
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::correct_output(
+    const Team& team) const {
   const OutputUnit* units = list<OutputUnit>(p.output_units);
   const OutputBlock* blocks = list<OutputBlock>(p.blocks);
 #pragma unroll 1
-  for (int k = warp(); k < static_cast<int>(p.output_count) * a.sections; k += step_warps) {
+  for (int k = team.my_warp(); k < static_cast<int>(p.output_count) * a.sections; k += team.count) {
     const int n = a.by_sections.quotient(k);
     const OutputUnit& unit = units[n];
     const float* table = layer_table(unit.layer);

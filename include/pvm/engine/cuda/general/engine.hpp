@@ -39,18 +39,27 @@
 
 namespace pvm::inline v0 {
 
-/// An Engine for one sequence on the current CUDA device, in fp32. `run` returns at once; frames
-/// are uploaded on a stream of their own while steps on earlier frames run. `Net`: a Network, whose
-/// hidden size is a constant in the kernels and whose activation may be a type of the program
-/// (RunsOnGpu), or RuntimeNetwork.
-template <class Net = RuntimeNetwork>
-class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Net>> {
+/// An Engine for one sequence on the current CUDA device, in fp32, bf16 or fp16. In 16 bits
+/// products read weights and listed errors rounded to 16 bits; all else is fp32. `run` returns at
+/// once; frames are uploaded on a stream of their own while steps on earlier frames run. `Net`: a
+/// Network, whose hidden size is a constant in the kernels and whose activation may be a type of
+/// the program (RunsOnGpu), or RuntimeNetwork.
+template <class Precision = fp32, class Net = RuntimeNetwork>
+class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Precision, Net>> {
   using Base = detail::LaunchedEngine<CudaGeneralEngine>;
   friend Base;
   using Known = detail::ConstantsOf<Net>;
-  using Launcher = detail::general::StepLauncher<Known>;
+  using Launcher = detail::general::StepLauncher<Precision, Known>;
+  using Stored = detail::general::Stored<Precision>;
+  static constexpr bool two_halves = Stored::two_halves;
 
  public:
+  using precision = Precision;
+  /// Whether the list of gradients that the spec's momentum needs is one that this engine is made
+  /// for: up to a momentum of 0.95 in fp32, 0.98 in 16 bits.
+  [[nodiscard]] static bool can_list(const Spec& spec) {
+    return deferral(spec, 1).terms <= detail::general::most_terms;
+  }
   /// `spec` must be valid and `batch` 1. Throws Error (usage, device, memory).
   explicit CudaGeneralEngine(const Spec& spec, int batch = 1, const EngineOptions& options = {})
       : CudaGeneralEngine(check_spec(spec, batch), options, detail::describe_device()) {}
@@ -96,8 +105,8 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Net>> 
 
   [[nodiscard]] std::string description() const {
     return "CUDA engine: " + device_.name + ", " + std::to_string(device_.multiprocessors) +
-           " multiprocessors, " + std::to_string(memory_needed() >> 20) + " MiB, " +
-           std::to_string(plan_.resident_f4 >> 16) + " MiB of weights on the chip, " +
+           " multiprocessors, " + std::to_string(memory_needed() >> 20) + " MiB, " + std::string(Precision::name) + ", " +
+           std::to_string(plan_.resident_f4 * sizeof(typename Stored::Four) >> 20) + " MiB of weights on the chip, " +
            (Launcher::constant_hidden != 0
                 ? "kernels for " + std::to_string(Launcher::constant_hidden) + " hidden values, "
                 : "") +
@@ -107,7 +116,7 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Net>> 
   /// Bytes of device memory the engine takes.
   [[nodiscard]] std::size_t memory_needed() const {
     const std::size_t floats =
-        2 * (plan_.arena_f4 * 4 + plan_.history_floats) + ring() * shape_.row() +
+        2 * (plan_.arena_f4 * 4 + plan_.history_floats) + listed_floats() + ring() * shape_.row() +
         2 * plan_.y_columns + inner_size() + y_scratch_floats() * count(device_.multiprocessors) +
         plan_.blobs.size() + plan_.blob_start.size() + plan_.source_words.size() + score_size() * 2;
     return floats * sizeof(float) + this->staging_bytes();
@@ -123,8 +132,10 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Net>> 
   CudaGeneralEngine(const Spec& spec, const EngineOptions& options,
                     const detail::DeviceFacts& device)
       : Base(spec, options, device,
-             DeferralPlan::for_momentum(spec.momentum, device.tuning.fold_period)),
-        shape_(spec_, net_, plans_.w0),
+             deferral(spec, device.tuning.fold_period)),
+        shape_(spec_, net_, plans_.w0,
+               detail::step_warps<Precision>(detail::general::tile_rows_for(net_.hidden)),
+               Stored{}),
         plan_(detail::general::Planner::make(spec_, net_, shape_, device_.multiprocessors,
                                              device_.shared_bytes, device_.cache_bytes)),
         launcher_(net_.hidden, shape_.rows_per_tile, device_.multiprocessors, plan_.shared_bytes) {
@@ -135,6 +146,11 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Net>> 
     this->capture();
   }
 
+  /// Of a momentum that decays slowly the last part is left out: what is less than 2^-20 of an
+  /// update, or of 16-bit weights, which do not show it, 2^-8.
+  static DeferralPlan deferral(const Spec& spec, int fold_period) {
+    return DeferralPlan::for_momentum(spec.momentum, fold_period, two_halves ? 8 : 20);
+  }
   static const Spec& check_spec(const Spec& spec, int batch) {
     detail::check_one_sequence(batch);
     detail::check_own_activation<typename Known::Own>(spec);
@@ -165,14 +181,23 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Net>> 
     return 3 * (net_.units.size() + patches() + 1) * count(shape_.terms);
   }
   [[nodiscard]] std::size_t score_size() const {
-    return count(device_.multiprocessors) * detail::step_threads * 3;
+    return count(device_.multiprocessors * shape_.warps * 32) * 3;
+  }
+  [[nodiscard]] std::size_t listed_floats() const {
+    return two_halves ? (plan_.history_floats + 1) / 2 : 0;
+  }
+  /// The second half of an array that is laid out like the arena.
+  static void* low_halves_of(const Array<float>& arena) {
+    return two_halves ? arena.get() + arena.size() / 2 : nullptr;
   }
   [[nodiscard]] std::size_t y_scratch_floats() const {  // for each SM
     return std::max<std::size_t>(4, plan_.y_floats);
   }
-  [[nodiscard]] detail::general::WeightMap map() const { return {net_, shape_, plan_}; }
+  [[nodiscard]] detail::general::WeightMap<Precision> map() const { return {net_, shape_, plan_}; }
   [[nodiscard]] std::string layout_name() const {
-    return "folds by panel on " + std::to_string(device_.multiprocessors) + " multiprocessors";
+    return "folds by panel on " + std::to_string(device_.multiprocessors) + " multiprocessors" +
+           (two_halves ? ", " + std::string(Precision::name) : "") +
+           (shape_.warps == 14 ? "" : ", by " + std::to_string(shape_.warps) + " warps");
   }
 
   /// Throws Error (usage) where an offset would not fit into the kernel's 32 bits.
@@ -207,6 +232,7 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Net>> 
     copy_ = Floats(plan_.arena_f4 * 4);
     past_d1_ = Floats(plan_.history_floats);
     bias_copy_ = Floats(plan_.history_floats);
+    if (two_halves) listed_ = Floats(listed_floats());
     streams_.clear(copy_);  // downloaded as a whole, with padding that no kernel writes
     streams_.clear(bias_copy_);
     past_ = Floats(ring() * shape_.row());
@@ -245,7 +271,9 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Net>> 
     a.blobs = blobs_.get();
     a.blob_start = blob_start_.get();
     a.source_words = source_words_.get();
-    a.arena = reinterpret_cast<float4*>(arena_.get());
+    a.arena = arena_.get();
+    a.low_halves = low_halves_of(arena_);
+    a.listed = two_halves ? listed_.get() : past_d1_.get();
     a.past_d1 = past_d1_.get();
     a.past = past_.get();
     a.y = y_.get();
@@ -269,8 +297,7 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Net>> 
   void materialise() {
     this->write_tables_now();
     launcher_.materialise(arguments(0), step_, this->now_index_.get(), this->now_tables_.get(),
-                          reinterpret_cast<float4*>(copy_.get()), bias_copy_.get(),
-                          streams_.compute());
+                          copy_.get(), low_halves_of(copy_), bias_copy_.get(), streams_.compute());
   }
 
   /// Sets Z to W(step).
@@ -280,6 +307,10 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Net>> 
     std::vector<float> d1 = streams_.download(past_d1_);
     map().copy_bias(streams_.download(bias_copy_), d1);
     streams_.write(past_d1_, d1);
+    round_listed();
+  }
+  void round_listed() const {
+    launcher_.round_listed(arguments(0), plan_.history_floats / 4, streams_.compute());
   }
 
   /// Initialises device memory for a run that continues at step_, with Z (reference order) and the
@@ -302,6 +333,7 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Net>> 
     streams_.write(past_d1_, own.d1);
     streams_.write(inner_, std::vector<float>(inner_.size(), 1.0F));  // the row of the bias stays 1
     this->set_cursor();
+    round_listed();
     launcher_.restore_products(arguments(0), step_, streams_.compute());
     this->synchronize();
   }
@@ -357,6 +389,7 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Net>> 
   Array<std::uint32_t> blobs_, blob_start_, source_words_;
   Array<float> arena_, copy_;         // Z; W after `materialise`
   Array<float> past_d1_, bias_copy_;  // listed d1 and biases of Z; biases of W
+  Array<float> listed_;               // the former in 16 bits, as pairs
   Array<float> past_, y_, inner_, y_scratch_;
 };
 

@@ -17,8 +17,8 @@ namespace pvm::inline v0::detail::general {
 
 /// The sum of a row: over the column parts, then over the sections of corrections that lie behind
 /// them. `sum`: offset of [part + section][padded rows].
-template <int RG, class Known>
-__device__ __forceinline__ float ThreadBlock<RG, Known>::total(std::uint32_t sum, int row) const {
+template <class Precision, int RG, class Known>
+__device__ __forceinline__ float ThreadBlock<Precision, RG, Known>::total(std::uint32_t sum, int row) const {
   float v = 0;
   const int pieces = parts() + a.sections;
 #pragma unroll 4
@@ -27,11 +27,12 @@ __device__ __forceinline__ float ThreadBlock<RG, Known>::total(std::uint32_t sum
 }
 
 /// Publishes h(t) and c(h(t)).
-template <int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<RG, Known>::finish_hidden() const {
+template <class Precision, int RG, class Known>
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::finish_hidden(
+    const Team& team) const {
   const HiddenUnit* units = list<HiddenUnit>(p.hidden_units);
 #pragma unroll 1
-  for (int k = threadIdx.x; k < static_cast<int>(p.hidden_count) * hidden(); k += step_threads) {
+  for (int k = team.thread(); k < static_cast<int>(p.hidden_count) * hidden(); k += team.threads()) {
     const int n = by_hidden(k);
     const HiddenUnit& unit = units[n];
     const int row = k - n * hidden();
@@ -44,11 +45,12 @@ __device__ __forceinline__ void ThreadBlock<RG, Known>::finish_hidden() const {
 }
 
 /// Publishes d0(t) = g(h(t-2)) * (W1^T d1(t)).
-template <int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<RG, Known>::finish_gradient() const {
+template <class Precision, int RG, class Known>
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::finish_gradient(
+    const Team& team) const {
   const OutputUnit* units = list<OutputUnit>(p.output_units);
 #pragma unroll 1
-  for (int k = threadIdx.x; k < static_cast<int>(p.output_count) * hidden(); k += step_threads) {
+  for (int k = team.thread(); k < static_cast<int>(p.output_count) * hidden(); k += team.threads()) {
     const int n = by_hidden(k);
     const OutputUnit& unit = units[n];
     const int row = k - n * hidden();
@@ -59,13 +61,14 @@ __device__ __forceinline__ void ThreadBlock<RG, Known>::finish_gradient() const 
 }
 
 /// Adds up partial y and publishes y(t-1).
-template <int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<RG, Known>::finish_outputs() const {
+template <class Precision, int RG, class Known>
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::finish_outputs(
+    const Team& team) const {
   float* y = a.y + static_cast<std::size_t>(1 - now.y) * a.y_columns + p.outputs;
   const float* partial = reinterpret_cast<const float*>(y_part);
-  const int pieces = rounds() == 1 ? groups() : step_warps;
+  const int pieces = rounds() == 1 ? groups() : warps;
 #pragma unroll 1
-  for (std::uint32_t c = threadIdx.x; c < p.column_count; c += step_threads) {
+  for (std::uint32_t c = static_cast<unsigned>(team.thread()); c < p.column_count; c += static_cast<unsigned>(team.threads())) {
     float sum = 0;
 #pragma unroll 4
     for (int g = 0; g < pieces; ++g) sum += partial[g * p.column_count + c];

@@ -17,15 +17,15 @@ namespace pvm::inline v0::detail::general {
 
 /// Converts the frames of step t + ahead, from [row][column][channel] bytes to patches of squeezed
 /// floats in that step's row of the past. All thread blocks share the work.
-template <int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<RG, Known>::convert_frame(int ahead) const {
+template <class Precision, int RG, class Known>
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::convert_frame(int ahead) const {
   const int size = a.patches * a.patch;
   const auto frame = static_cast<std::size_t>(now.frame + ahead);
   const int across = a.side / a.block_size;
   const int line = a.block_size * a.channels;
 #pragma unroll 1
-  for (int pixel = blockIdx.x * step_threads + threadIdx.x; pixel < size;
-       pixel += gridDim.x * step_threads) {
+  for (int pixel = blockIdx.x * threads + threadIdx.x; pixel < size;
+       pixel += gridDim.x * threads) {
     const int patch = pixel / a.patch;
     const int inside = pixel - patch * a.patch;
     const int row = patch / across * a.block_size + inside / line;
@@ -38,12 +38,13 @@ __device__ __forceinline__ void ThreadBlock<RG, Known>::convert_frame(int ahead)
 
 /// Inner products of the frame of step t with its past, for the patches of this thread block's
 /// units.
-template <int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<RG, Known>::patch_products() const {
+template <class Precision, int RG, class Known>
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::patch_products(
+    const Team& team) const {
   const std::uint32_t* patches = list<std::uint32_t>(p.patches);
   const float* pixels = a.past + past_row(0) + a.first_pixel;
   inner_products(
-      static_cast<int>(p.patch_count), a.patch,
+      team, static_cast<int>(p.patch_count), a.patch,
       [&](int k, int o) { return load_fresh(pixels + patches[k] * a.patch + o); },
       [&](int k) { return make_uint2(a.first_pixel + patches[k] * a.patch, 0); },
       [&](int k, int age) { return inner_row(now.inner, a.units + patches[k]) + age; });

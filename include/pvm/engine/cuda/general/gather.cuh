@@ -10,45 +10,53 @@
 
 #include <pvm/engine/cuda/general/program.hpp>
 #include <pvm/engine/cuda/general/thread_block.cuh>
+#include <pvm/engine/cuda/general/tiles_16bit.cuh>
 #include <pvm/engine/cuda/general/tuning.hpp>
 #include <pvm/unit/activation.hpp>
 
 namespace pvm::inline v0::detail::general {
 
 /// Loads x(t), r(t-1) and h(t-2); in a tail without x(t).
-template <int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<RG, Known>::gather_inputs(bool tail) const {
+template <class Precision, int RG, class Known>
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::gather_inputs(
+    const Team& team, bool tail) const {
   constexpr int together = 7;
+  const std::uint32_t threads_here = static_cast<unsigned>(team.threads());
   const std::uint32_t* words = source_words();
   const std::uint32_t end = p.x_count + p.r_count;
   const unsigned int rows[3] = {past_row(0), past_row(1), past_row(2)};
 #pragma unroll 1
-  for (std::uint32_t c = (tail ? p.x_count : 0) + threadIdx.x; c < end;
-       c += together * step_threads) {
+  for (std::uint32_t c = (tail ? p.x_count : 0) + static_cast<unsigned>(team.thread()); c < end;
+       c += together * threads_here) {
     float v[together];
 #pragma unroll
     for (int i = 0; i < together; ++i) {
-      const std::uint32_t word = words[min(c + i * step_threads, end - 1)];
+      const std::uint32_t word = words[min(c + i * threads_here, end - 1)];
       const std::uint32_t back = word >> back_shift;
       const unsigned int row = back == 0 ? rows[0] : (back == 1 ? rows[1] : rows[2]);
       v[i] = load_fresh(a.past + row + (word & place_mask));
     }
 #pragma unroll
     for (int i = 0; i < together; ++i) {
-      const std::uint32_t at = c + i * step_threads;
-      if (at < end) area[p.x + at] = v[i];
+      const std::uint32_t at = c + i * threads_here;
+      if (at < p.x_count) {
+        keep_column_value(p.x, at, v[i]);
+      } else if (at < end) {
+        area[p.x + at] = v[i];
+      }
     }
   }
 }
 
 /// Weighted inner products for W0: for every source task and every listed gradient j the sum over
 /// the task's sources of w_j * (x_j . x). correction_factors adds these up to q_j.
-template <int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<RG, Known>::weigh_sources() const {
+template <class Precision, int RG, class Known>
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::weigh_sources(
+    const Team& team) const {
   const SourceTask* tasks = list<SourceTask>(p.source_tasks);
   const Source* sources = list<Source>(p.sources);
 #pragma unroll 1
-  for (std::uint32_t k = warp(); k < p.source_task_count; k += step_warps) {
+  for (std::uint32_t k = static_cast<unsigned>(team.my_warp()); k < p.source_task_count; k += static_cast<unsigned>(team.count)) {
     const SourceTask task = tasks[k];
     const float* weights = layer_table(task.layer);
 #pragma unroll 1
@@ -70,23 +78,35 @@ __device__ __forceinline__ void ThreadBlock<RG, Known>::weigh_sources() const {
   }
 }
 
+/// Writes a value to the listed d1 and biases, at index `at`.
+template <class Precision, int RG, class Known>
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::list_d1(std::size_t at,
+                                                                           float v) const {
+  a.past_d1[at] = v;
+  if constexpr (Weights::two_halves) {
+    static_cast<std::uint16_t*>(a.listed)[at] = Weights::Math::operand(v);
+  }
+}
+
 /// d1(t) = g(y(t-2)) e, in shared memory and as this step's row of the listed d1; and the scores.
-template <int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<RG, Known>::gather_errors(bool scored) const {
+template <class Precision, int RG, class Known>
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::gather_errors(
+    const Team& team, bool scored) const {
+  const std::uint32_t threads_here = static_cast<unsigned>(team.threads());
   const std::uint32_t* words = source_words() + p.x_count + p.r_count;
   const float* y = a.y + static_cast<std::size_t>(now.y) * a.y_columns + p.outputs;
-  float* listed = a.past_d1 + static_cast<std::size_t>(p.history) * 4 +
-                  static_cast<std::size_t>(now.history) * p.column_count;
-  double* score = a.score + (static_cast<std::size_t>(blockIdx.x) * step_threads + threadIdx.x) * 3;
+  const std::size_t row = static_cast<std::size_t>(p.history) * 4 +
+                          static_cast<std::size_t>(now.history) * p.column_count;
+  double* score = a.score + (static_cast<std::size_t>(blockIdx.x) * threads + threadIdx.x) * 3;
   const std::uint32_t zero = a.first_pixel + a.patches * a.patch;
   const unsigned int rows[3] = {past_row(0), past_row(1), past_row(2)};
 #pragma unroll 1
-  for (std::uint32_t base = threadIdx.x; base < p.column_count; base += 2 * step_threads) {
+  for (std::uint32_t base = static_cast<unsigned>(team.thread()); base < p.column_count; base += 2 * threads_here) {
     float before[2], target[2], then[2];
     std::uint32_t word[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const std::uint32_t c = min(base + i * step_threads, p.column_count - 1);
+      const std::uint32_t c = min(base + i * threads_here, p.column_count - 1);
       word[i] = words[c];
       const std::uint32_t back = word[i] >> back_shift;
       const unsigned int row = back == 0 ? rows[0] : (back == 1 ? rows[1] : rows[2]);
@@ -96,7 +116,7 @@ __device__ __forceinline__ void ThreadBlock<RG, Known>::gather_errors(bool score
     }
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const std::uint32_t c = base + i * step_threads;
+      const std::uint32_t c = base + i * threads_here;
       if (c >= p.column_count) break;
       float e = target[i] - before[i];
       if (word[i] == zero) e = 0;  // a padding column
@@ -109,8 +129,8 @@ __device__ __forceinline__ void ThreadBlock<RG, Known>::gather_errors(bool score
       }
       if (a.sign_error && word[i] != zero) e = copysignf(1.0F, e);
       const float d1 = derived(before[i]) * e;
-      area[p.d1 + c] = d1;
-      listed[c] = d1;
+      keep_column_value(p.d1, c, d1);
+      list_d1(row + c, d1);
     }
   }
 }

@@ -16,16 +16,15 @@ namespace pvm::inline v0::detail::general {
 
 /// *out(task, age) = sum over o < length of current(task, o) times the value of step t - (back + 3
 /// + age) at place + o, where place(task) returns {place, back}. Eight lanes compute one sum.
-template <int RG, class Known>
+template <class Precision, int RG, class Known>
 template <class Current, class Place, class Out>
-__device__ __forceinline__ void ThreadBlock<RG, Known>::inner_products(int tasks, int length,
-                                                                       Current current, Place place,
-                                                                       Out out) const {
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::inner_products(
+    const Team& team, int tasks, int length, Current current, Place place, Out out) const {
   const int count = tasks * a.terms;
   const int sub = lane() & 7;
 #pragma unroll 1
-  for (int start = 0; start < count; start += step_threads / 8) {
-    const int k = start + static_cast<int>(threadIdx.x >> 3);
+  for (int start = 0; start < count; start += team.threads() / 8) {
+    const int k = start + (team.thread() >> 3);
     const int task = a.by_terms.quotient(min(k, count - 1));
     const int age = min(k, count - 1) - task * a.terms;
     const uint2 where = place(task);
@@ -51,8 +50,8 @@ __device__ __forceinline__ void ThreadBlock<RG, Known>::inner_products(int tasks
 }
 
 /// The inner products of a source with the listed inputs, [age]. `version`: 0 to 5, taken modulo 3.
-template <int RG, class Known>
-__device__ __forceinline__ float* ThreadBlock<RG, Known>::inner_row(int version,
+template <class Precision, int RG, class Known>
+__device__ __forceinline__ float* ThreadBlock<Precision, RG, Known>::inner_row(int version,
                                                                     std::uint32_t source) const {
   const int slot = version >= 3 ? version - 3 : version;
   const int row = slot * (a.units + a.patches + 1);
@@ -60,11 +59,12 @@ __device__ __forceinline__ float* ThreadBlock<RG, Known>::inner_row(int version,
 }
 
 /// Inner products of r(t-1) with the r of the listed gradients, slab by slab.
-template <int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<RG, Known>::representation_products() const {
+template <class Precision, int RG, class Known>
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::representation_products(
+    const Team& team) const {
   const RepresentationTask* tasks = list<RepresentationTask>(p.representation_tasks);
   inner_products(
-      static_cast<int>(p.representation_count), hidden(),
+      team, static_cast<int>(p.representation_count), hidden(),
       [&](int k, int o) {
         return load_fresh(a.past + past_row(static_cast<int>(tasks[k].back)) + a.first_raw +
                           tasks[k].source * hidden() + o);
@@ -75,11 +75,12 @@ __device__ __forceinline__ void ThreadBlock<RG, Known>::representation_products(
 
 /// Inner products of c(h(t)) with its past, for all units that read c(h(t)): in step t+1 and, as
 /// part of the B half of x, in step t+2.
-template <int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<RG, Known>::publish_products() const {
+template <class Precision, int RG, class Known>
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::publish_products(
+    const Team& team) const {
   const HiddenUnit* units = list<HiddenUnit>(p.hidden_units);
   inner_products(
-      static_cast<int>(p.hidden_count), hidden(),
+      team, static_cast<int>(p.hidden_count), hidden(),
       [&](int k, int o) { return area[units[k].squeezed_h + o]; },
       [&](int k) { return make_uint2(units[k].unit * hidden(), 0); },
       [&](int k, int age) { return inner_row(now.inner + 1, units[k].unit) + age; });

@@ -143,8 +143,8 @@ struct Program {
   //   x               x(t), then r(t-1) and h(t-2)
   //   d1              d1(t), [column_count]
   //   y               partial sums of y, if y_shared
-  //   column_factors  of a fold, [term][column]
-  //   row_factors     of a fold, [term][row group][8]
+  //   column_factors  of a fold, [term][column]; in 16 bits see folds_16bit.cuh, and of several
+  //   row_factors     of a fold, [term][row group][8]; likewise
   //   table_numbers   numbers of the current coefficient tables, [layer_count]
   //   now             struct Now
   //   tables          coefficient tables, [layer_count][table_stride], if tables_shared
@@ -152,6 +152,12 @@ struct Program {
   //   resident        resident panels
   std::uint32_t x, d1, y, column_factors, row_factors, table_numbers, now, tables, words_copy,
       resident;
+  std::uint32_t folds_at_once, fold_slot;  ///< 16-bit panels staged together; words of each
+  /// Teams of warps, each by the warp behind its last one:
+  ///     gather_teams  gather_inputs, representation_products, weigh_sources, gather_errors
+  ///     hidden_teams  finish_hidden, correct_output
+  ///     finish_teams  publish_products, finish_gradient, finish_outputs
+  std::uint32_t gather_teams[4], hidden_teams[4], finish_teams[4];
   std::uint32_t y_shared, tables_shared, words_shared;  ///< 0: in device memory
   std::uint32_t resident_f4;                            ///< size of all resident panels
   std::uint32_t resident_list, resident_count;          ///< their indices in `folds`

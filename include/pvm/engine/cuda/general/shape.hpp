@@ -15,6 +15,9 @@
 
 namespace pvm::inline v0::detail::general {
 
+/// The longest list of gradients with which this engine is faster than the one for batches.
+inline constexpr int most_terms = 288;
+
 /// Rows of a tile for units of `hidden` values: 7 or 8, whichever needs less padding.
 constexpr int tile_rows_for(int hidden) {
   return (hidden + 6) / 7 * 7 <= (hidden + 7) / 8 * 8 ? 7 : 8;
@@ -33,16 +36,25 @@ struct StepShape {
   int history_slabs = 1;  ///< slabs of `padded` rows of the d1 ring and the bias row
   int sections = 3;       ///< sections of terms_per_task terms in the list
   int table_stride = 0;   ///< floats of a layer's coefficients, see CoefficientTables
+  int warps = 14;         ///< of a thread block
+  std::size_t four_bytes = 16;        ///< of four weights as products read them
+  int granule = 4;                    ///< columns of a panel are a multiple of it
   std::size_t values = 0, frame = 0;  ///< units * H; values of a frame
 
-  StepShape(const Spec& spec, const Connectome& net, DeferralPlan plan) : frame(spec.frame_size()) {
+  /// `warps`: of a thread block; `stored`: how weights are stored, a Stored.
+  template <class Stored>
+  StepShape(const Spec& spec, const Connectome& net, DeferralPlan plan, int warps_, Stored /*how*/)
+      : warps(warps_),
+        four_bytes(sizeof(typename Stored::Four)),
+        granule(Stored::granule),
+        frame(spec.frame_size()) {
     const int hidden = net.hidden;
     values = net.units.size() * static_cast<std::size_t>(hidden);
     rows_per_tile = tile_rows_for(hidden);
     groups = (hidden + rows_per_tile - 1) / rows_per_tile;
     padded = groups * rows_per_tile;
-    parts = std::max(1, step_warps / groups);
-    rounds = (groups * parts + step_warps - 1) / step_warps;
+    parts = std::max(1, warps / groups);
+    rounds = (groups * parts + warps - 1) / warps;
     terms = plan.terms;
     period = plan.period;
     history = terms + 2;
@@ -50,10 +62,20 @@ struct StepShape {
     table_stride = (2 * terms * (period + 1) + 1 + 3) / 4 * 4;
     sections = (terms + terms_per_task - 1) / terms_per_task;
   }
+  /// The first of `count` about equal parts of `width` f4 columns, in whole granules.
+  [[nodiscard]] std::size_t share(std::size_t width, std::size_t count) const {
+    const auto step = static_cast<std::size_t>(granule / 4);
+    return width / step / count * step;
+  }
+  /// f4 columns of one part of a panel that is `width` f4 wide.
+  [[nodiscard]] std::size_t part_width(std::size_t width) const {
+    const auto step = static_cast<std::size_t>(granule / 4), count = static_cast<std::size_t>(parts);
+    return (width / step + count - 1) / count * step;
+  }
   /// Columns of a panel, at most.
   [[nodiscard]] int panel_columns() const { return std::min(parts, 2) * 128; }
   /// Row groups of a round. Each has its own partial sums of y.
-  [[nodiscard]] int y_groups() const { return rounds == 1 ? groups : step_warps; }
+  [[nodiscard]] int y_groups() const { return rounds == 1 ? groups : warps; }
   /// Rows of an SM's listed d1, with the bias row and padding.
   [[nodiscard]] int history_rows() const { return history_slabs * padded; }
 

@@ -27,6 +27,7 @@
 
 #include <cuda_runtime.h>
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -35,14 +36,33 @@
 #include <pvm/engine/cuda/general/device.cuh>
 #include <pvm/engine/cuda/general/program.hpp>
 #include <pvm/engine/cuda/general/tuning.hpp>
+#include <pvm/engine/cuda/general/weights.hpp>
 
 namespace pvm::inline v0::detail::general {
 
-/// A tile of a panel in the registers of a warp: RG rows, of which each lane holds one float4.
-template <int RG>
-struct Tile {
-  float4 w[RG];
+/// A lane's part of a tile of a panel, in registers. In fp32: of each of RG rows four weights; in 16
+/// bits: of one row up to four chunks of eight weights (tiles_16bit.cuh).
+template <class Word, int Words>
+struct TileOf {
+  Word w[Words];
 };
+/// A lane's sums over the columns of tiles: of each row, or accumulators of two products.
+template <bool in_16_bits, int RG>
+struct RowSumsOf {
+  float v[RG];
+};
+template <int RG>
+struct RowSumsOf<true, RG> {
+  float v[2][4];
+};
+/// Where a panel's weights are: as products read them, and their low halves, if they have any.
+template <class Four>
+struct PanelHome {
+  Four* weights;
+  Four* low;
+};
+
+struct FoldedGradients;
 
 /// The position of a thread block in the run: step t and its frame. It lies in shared memory,
 /// because the registers are needed for weights. One thread writes it.
@@ -65,15 +85,23 @@ static_assert(sizeof(Now) <= 32 * sizeof(float), "the planner keeps 32 words for
 /// in the instruction cache: each function is called from as few places as possible, and loops are
 /// unrolled only to overlap loads.
 ///
-/// `RG`: rows of a tile. `Known`: NetworkConstants.
-template <int RG, class Known>
+/// `Precision`: of the weights. `RG`: rows of a tile. `Known`: NetworkConstants.
+template <class Precision, int RG, class Known>
 struct ThreadBlock {
+  using Weights = Stored<Precision>;
+  using Four = typename Weights::Four;
+  using Tile =
+      std::conditional_t<Weights::two_halves, TileOf<uint4, 4>, TileOf<float4, RG>>;
+  using RowSums = RowSumsOf<Weights::two_halves, RG>;
+  using Home = PanelHome<Four>;
+  static constexpr int warps = step_warps<Precision>(RG), threads = warps * 32;
+
   const StepArguments& a;
   const Program& p;
   Now& now;
   const std::uint32_t* blob;  // in shared memory: this SM's Program and its lists
   float* area;                // in shared memory, behind the blob: the base of all float offsets
-  float4* resident;           // in shared memory: the panels that stay there during a launch
+  Four* resident;             // in shared memory: the panels that stay there during a launch
   float4* y_part;             // partial sums of y, in shared or device memory
 
   // -------------------------------------------------------------- sizes and places
@@ -82,8 +110,8 @@ struct ThreadBlock {
   static constexpr int fixed_hidden = Known::hidden;
   static constexpr bool fixed = fixed_hidden != 0;
   static constexpr int fixed_groups = (fixed_hidden + RG - 1) / RG;
-  static_assert(fixed_groups <= step_warps, "units of so many values take several rounds");
-  static constexpr int fixed_parts = fixed ? step_warps / (fixed_groups + !fixed) : 1;
+  static_assert(fixed_groups <= warps, "units of so many values take several rounds");
+  static constexpr int fixed_parts = fixed ? warps / (fixed_groups + !fixed) : 1;
   __device__ __forceinline__ int hidden() const { return fixed ? fixed_hidden : a.hidden; }
   __device__ __forceinline__ int groups() const { return fixed ? fixed_groups : a.groups; }
   __device__ __forceinline__ int padded() const { return fixed ? fixed_groups * RG : a.padded; }
@@ -120,6 +148,29 @@ struct ThreadBlock {
   /// Row group of this warp's tiles in the first round, and column part of its tiles in any round.
   __device__ __forceinline__ int group() const { return by_parts(warp()); }
   __device__ __forceinline__ int part() const { return warp() - group() * parts(); }
+
+  /// A panel in the arena.
+  __device__ __forceinline__ Home in_arena(std::uint32_t weight) const {
+    return {static_cast<Four*>(a.arena) + weight, static_cast<Four*>(a.low_halves) + weight};
+  }
+  /// Warps that share a piece of work, while other warps do other pieces: `count` of them from
+  /// `first` on.
+  struct Team {
+    int first, count;
+    __device__ __forceinline__ bool has_me() const {
+      return warp() >= first && warp() < first + count;
+    }
+    __device__ __forceinline__ int thread() const {
+      return static_cast<int>(threadIdx.x) - 32 * first;
+    }
+    __device__ __forceinline__ int threads() const { return 32 * count; }
+    __device__ __forceinline__ int my_warp() const { return warp() - first; }
+  };
+  __device__ __forceinline__ Team team(const std::uint32_t (&ends)[4], int which) const {
+    const int first = which == 0 ? 0 : static_cast<int>(ends[which - 1]);
+    return {first, static_cast<int>(ends[which]) - first};
+  }
+  __device__ __forceinline__ static Team everybody() { return {0, warps}; }
 
   template <class T>
   __device__ __forceinline__ const T* list(std::uint32_t at) const {
@@ -159,22 +210,24 @@ struct ThreadBlock {
   __device__ void set_step(unsigned long long t) const;
   __device__ void next_step() const;
   __device__ void open_tables() const;
-  __device__ void run_step(bool tail, Tile<RG>& one, Tile<RG>& two) const;
+  __device__ void run_step(bool tail, Tile& one, Tile& two) const;
 
   // -------------------------------------------------------------- gather.cuh
 
-  __device__ void gather_inputs(bool tail) const;
-  __device__ void weigh_sources() const;
-  __device__ void gather_errors(bool scored) const;
+  __device__ void gather_inputs(const Team& team, bool tail) const;
+  __device__ void keep_column_value(std::uint32_t vector, std::uint32_t c, float v) const;
+  __device__ void weigh_sources(const Team& team) const;
+  __device__ void list_d1(std::size_t at, float v) const;
+  __device__ void gather_errors(const Team& team, bool scored) const;
 
   // -------------------------------------------------------------- products.cuh
 
   template <class Current, class Place, class Out>
-  __device__ void inner_products(int tasks, int length, Current current, Place place,
-                                 Out out) const;
+  __device__ void inner_products(const Team& team, int tasks, int length, Current current,
+                                 Place place, Out out) const;
   __device__ float* inner_row(int version, std::uint32_t source) const;
-  __device__ void representation_products() const;
-  __device__ void publish_products() const;
+  __device__ void representation_products(const Team& team) const;
+  __device__ void publish_products(const Team& team) const;
 
   // -------------------------------------------------------------- corrections.cuh
 
@@ -183,32 +236,41 @@ struct ThreadBlock {
   __device__ void correct(int section, float* out, std::uint32_t place, int back,
                           Factor factor) const;
   __device__ void correct_hidden() const;
-  __device__ void correct_output() const;
+  __device__ void correct_output(const Team& team) const;
 
   // -------------------------------------------------------------- tiles.cuh
 
   __device__ static int lanes_of(const WarpItem& item);
-  __device__ void load(Tile<RG>& tile, const WarpItem& item, bool tail) const;
+  __device__ void load(Tile& tile, const WarpItem& item, bool tail) const;
   __device__ static float dot(float4 w, float4 x);
-  __device__ void sum_rows(const float (&sums)[RG], float* out) const;
-  __device__ void compute(const Tile<RG>& tile, const WarpItem& item, float (&sums)[RG]) const;
-  __device__ void add_to_y(const Tile<RG>& tile, const WarpItem& item, std::uint32_t flags) const;
+  __device__ void sum_rows(const RowSums& sums, float* out) const;
+  __device__ void load_fp32(Tile& tile, const WarpItem& item, bool tail) const;
+  __device__ void compute(const Tile& tile, const WarpItem& item, RowSums& sums) const;
+  __device__ void compute_fp32(const Tile& tile, const WarpItem& item, RowSums& sums) const;
+  __device__ void add_to_y(const Tile& tile, const WarpItem& item, std::uint32_t flags) const;
   template <class Middle>
-  __device__ void run_items(bool tail, Tile<RG>& one, Tile<RG>& two, Middle middle) const;
+  __device__ void run_items(bool tail, Tile& one, Tile& two, Middle middle) const;
   __device__ const WarpItem* warp_items() const;
-  __device__ void prefetch(Tile<RG>& one, Tile<RG>& two) const;
+  __device__ void prefetch(Tile& one, Tile& two) const;
+
+  // -------------------------------------------------------------- tiles_16bit.cuh
+
+  __device__ void load_16bit(Tile& tile, const WarpItem& item, bool tail) const;
+  __device__ void compute_16bit(const Tile& tile, const WarpItem& item, RowSums& sums) const;
+  __device__ void add_to_y_16bit(const Tile& tile, const WarpItem& item, std::uint32_t flags,
+                                 int chunks) const;
 
   // -------------------------------------------------------------- finish.cuh
 
   __device__ float total(std::uint32_t sum, int row) const;
-  __device__ void finish_hidden() const;
-  __device__ void finish_gradient() const;
-  __device__ void finish_outputs() const;
+  __device__ void finish_hidden(const Team& team) const;
+  __device__ void finish_gradient(const Team& team) const;
+  __device__ void finish_outputs(const Team& team) const;
 
   // -------------------------------------------------------------- frames.cuh
 
   __device__ void convert_frame(int ahead) const;
-  __device__ void patch_products() const;
+  __device__ void patch_products(const Team& team) const;
 
   // -------------------------------------------------------------- folds.cuh
 
@@ -216,17 +278,40 @@ struct ThreadBlock {
   __device__ void stage_first_fold() const;
   template <class Age, class Factor>
   __device__ void fold_panel(const Fold& fold, int terms, bool staged, Age age, Factor factor,
-                             const float4* source, float4* sink, float* bias_sink) const;
+                             const Four* source, Four* sink, float* bias_sink) const;
   __device__ static int most_terms(const Fold& fold);
   template <class Age>
   __device__ void stage_gradients(const Fold& fold, int base, int count, Age age) const;
   template <class Factor>
   __device__ void fold_tiles(const Fold& fold, int base, int count, Factor factor,
-                             const float4* source, float4* sink) const;
+                             const Four* source, Four* sink) const;
   template <class Factor>
   __device__ void fold_bias(const Fold& fold, int base, int count, Factor factor,
                             float* sink) const;
   __device__ void move_resident(bool in) const;
+
+  // -------------------------------------------------------------- folds_16bit.cuh
+
+  /// Factors are staged `fold_scale` times as large: in fp16 a rate times d0 may be smaller than
+  /// the smallest number, 2^-24.
+  static constexpr float fold_scale = std::same_as<Precision, fp16> ? 0x1p12F : 1.0F;
+  __device__ __forceinline__ std::uint32_t* staged_columns(int slot) const {
+    return reinterpret_cast<std::uint32_t*>(area + p.column_factors) + slot * p.fold_slot;
+  }
+  __device__ __forceinline__ std::uint32_t* staged_rows(int slot) const {
+    return reinterpret_cast<std::uint32_t*>(area + p.row_factors) + slot * p.fold_slot;
+  }
+  template <class Of, class From, class To>
+  __device__ void fold_together(const Fold* folds, int count, Of of, From source, To sink,
+                                float* bias_sink) const;
+  __device__ void stage_factors(const Fold& fold, int slot, const FoldedGradients& gradients,
+                                int base) const;
+  __device__ const float* listed_d1(int age) const;
+  __device__ void add_staged(const Fold& fold, int slot, Home source, Home sink) const;
+  __device__ void add_to_bias(const Fold& fold, const FoldedGradients& gradients, int base,
+                              float* sink) const;
+  __device__ void fold_step_16bit() const;
+  __device__ void prefetch_folds() const;
 };
 
 }  // namespace pvm::inline v0::detail::general

@@ -11,57 +11,74 @@
 
 #include <pvm/engine/cuda/general/program.hpp>
 #include <pvm/engine/cuda/general/thread_block.cuh>
+#include <pvm/engine/cuda/general/tiles_16bit.cuh>
 #include <pvm/engine/cuda/instructions/memory.cuh>
 
 namespace pvm::inline v0::detail::general {
 
 /// The number of lanes that have columns of the item's tile.
-template <int RG, class Known>
-__device__ __forceinline__ int ThreadBlock<RG, Known>::lanes_of(const WarpItem& item) {
+template <class Precision, int RG, class Known>
+__device__ __forceinline__ int ThreadBlock<Precision, RG, Known>::lanes_of(const WarpItem& item) {
   return static_cast<int>(item.vector_lanes_flags >> 16 & 63U);
 }
 
-/// Loads the item's tile. Lanes without columns of it keep their old values, which `compute` does
-/// not use.
-template <int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<RG, Known>::load(Tile<RG>& tile, const WarpItem& item,
+/// Loads the item's tile.
+template <class Precision, int RG, class Known>
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::load(Tile& tile, const WarpItem& item,
                                                              bool tail) const {
+  if constexpr (Weights::two_halves) {
+    load_16bit(tile, item, tail);
+  } else {
+    load_fp32(tile, item, tail);
+  }
+}
+
+/// Loads a tile of fp32 weights. Lanes without columns of it keep their old values, which
+/// `compute` does not use.
+template <class Precision, int RG, class Known>
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::load_fp32(
+    Tile& tile, const WarpItem& item, bool tail) const {
   const std::uint32_t flags = item.vector_lanes_flags >> 22;
   const int lanes = lanes_of(item);
   if (lane() >= lanes || (flags & has_rows) == 0 || (tail && (flags & hidden_only) != 0)) return;
   if ((flags & in_shared) != 0) {
-    const float4* from = resident + item.offset + lane();
+    const Four* from = resident + item.offset + lane();
 #pragma unroll
     for (int r = 0; r < RG; ++r) tile.w[r] = from[r * lanes];
     return;
   }
   const bool history = (flags & in_history) != 0;
   const int stride = history ? static_cast<int>(p.column_count / 4) : lanes;
-  const float4* from =
-      (history ? reinterpret_cast<const float4*>(a.past_d1) : a.arena) + item.offset + lane();
+  const Four* from =
+      static_cast<const Four*>(history ? a.listed : a.arena) + item.offset + lane();
   // A part of the weights stays in the L2 cache from step to step. The rest is loaded with an
   // evict-first policy, so that it does not evict that part.
-  const unsigned long long policy = (flags & stays_in_l2) != 0 ? evict_last() : evict_first();
+  // (Where both policies are constants, loads need no registers for them.)
+  if ((flags & stays_in_l2) != 0) {
 #pragma unroll
-  for (int r = 0; r < RG; ++r) tile.w[r] = load_streamed(from + r * stride, policy);
+    for (int r = 0; r < RG; ++r) tile.w[r] = load_streamed(from + r * stride, evict_last());
+  } else {
+#pragma unroll
+    for (int r = 0; r < RG; ++r) tile.w[r] = load_streamed(from + r * stride, evict_first());
+  }
 }
 
 /// w . x. The four products are added up before they enter a sum over many columns: that is more
 /// accurate.
-template <int RG, class Known>
-__device__ __forceinline__ float ThreadBlock<RG, Known>::dot(float4 w, float4 x) {
+template <class Precision, int RG, class Known>
+__device__ __forceinline__ float ThreadBlock<Precision, RG, Known>::dot(float4 w, float4 x) {
   return w.x * x.x + w.y * x.y + w.z * x.z + w.w * x.w;
 }
 
 /// out[r] = the sum of sums[r] over the lanes of the warp.
-template <int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<RG, Known>::sum_rows(const float (&sums)[RG],
-                                                                 float* out) const {
+template <class Precision, int RG, class Known>
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::sum_rows(const RowSums& sums,
+                                                                           float* out) const {
   // A transposing butterfly: each exchange halves the number of sums in a lane, so that eight sums
   // cost 7 + 2 shuffles. Then lanes 4r to 4r + 3 hold the sum of row r.
   float v[8];
 #pragma unroll
-  for (int r = 0; r < 8; ++r) v[r] = r < RG ? sums[r] : 0.0F;
+  for (int r = 0; r < 8; ++r) v[r] = r < RG ? sums.v[r] : 0.0F;
 #pragma unroll
   for (int half = 4; half >= 1; half /= 2) {
     const bool upper = (lane() & (half * 4)) != 0;
@@ -80,21 +97,27 @@ __device__ __forceinline__ void ThreadBlock<RG, Known>::sum_rows(const float (&s
 
 /// Computes the products that the item's flags name: adds to the row sums in `sums`, and to partial
 /// y in `y_part`.
-template <int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<RG, Known>::compute(const Tile<RG>& tile,
-                                                                const WarpItem& item,
-                                                                float (&sums)[RG]) const {
-  const std::uint32_t flags = item.vector_lanes_flags >> 22;
-  if ((flags & starts_sum) != 0) {
-#pragma unroll
-    for (int r = 0; r < RG; ++r) sums[r] = 0;
+template <class Precision, int RG, class Known>
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::compute(const Tile& tile,
+                                                                           const WarpItem& item,
+                                                                           RowSums& sums) const {
+  if constexpr (Weights::two_halves) {
+    compute_16bit(tile, item, sums);
+  } else {
+    compute_fp32(tile, item, sums);
   }
+}
+template <class Precision, int RG, class Known>
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::compute_fp32(
+    const Tile& tile, const WarpItem& item, RowSums& sums) const {
+  const std::uint32_t flags = item.vector_lanes_flags >> 22;
+  if ((flags & starts_sum) != 0) sums = RowSums{};
   if (lane() < lanes_of(item)) {
     if ((flags & makes_sums) != 0) {
       const float4 x =
           reinterpret_cast<const float4*>(area)[(item.vector_lanes_flags & 0xffffU) + lane()];
 #pragma unroll
-      for (int r = 0; r < RG; ++r) sums[r] += dot(tile.w[r], x);
+      for (int r = 0; r < RG; ++r) sums.v[r] += dot(tile.w[r], x);
     }
     if ((flags & makes_y) != 0) add_to_y(tile, item, flags);
   }
@@ -105,8 +128,8 @@ __device__ __forceinline__ void ThreadBlock<RG, Known>::compute(const Tile<RG>& 
 }
 
 /// y_part += sum over the tile's rows r of coefficient(r) * row r.
-template <int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<RG, Known>::add_to_y(const Tile<RG>& tile,
+template <class Precision, int RG, class Known>
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::add_to_y(const Tile& tile,
                                                                  const WarpItem& item,
                                                                  std::uint32_t flags) const {
   float4* at = y_part + item.y + lane();
@@ -127,18 +150,19 @@ __device__ __forceinline__ void ThreadBlock<RG, Known>::add_to_y(const Tile<RG>&
 
 /// Runs this warp's items, with a call of `middle` between the early and the late ones. `one` and
 /// `two` hold the tiles of the first two items at the start.
-template <int RG, class Known>
+template <class Precision, int RG, class Known>
 template <class Middle>
-__device__ __forceinline__ void ThreadBlock<RG, Known>::run_items(bool tail, Tile<RG>& one,
-                                                                  Tile<RG>& two,
-                                                                  Middle middle) const {
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::run_items(bool tail, Tile& one,
+                                                                             Tile& two,
+                                                                             Middle middle) const {
   const WarpItem* items = warp_items();
-  float sums[RG];
-#pragma unroll
-  for (int r = 0; r < RG; ++r) sums[r] = 0;
+  RowSums sums{};
 #pragma unroll 1
   for (std::uint32_t i = 0;; i += 2) {
-    if (i == p.early_item_count) middle();
+    if (i == p.early_item_count) {
+      middle();
+      sums = RowSums{};  // no sum goes on behind it, so that its registers are free meanwhile
+    }
     if (i == p.item_count) break;
     const bool wraps = i + 2 == p.item_count;
     const std::uint32_t next = wraps ? 0 : i + 2;
@@ -151,17 +175,17 @@ __device__ __forceinline__ void ThreadBlock<RG, Known>::run_items(bool tail, Til
 }
 
 /// The items of this warp.
-template <int RG, class Known>
-__device__ __forceinline__ const WarpItem* ThreadBlock<RG, Known>::warp_items() const {
+template <class Precision, int RG, class Known>
+__device__ __forceinline__ const WarpItem* ThreadBlock<Precision, RG, Known>::warp_items() const {
   return list<WarpItem>(p.items) + static_cast<unsigned>(warp()) * p.item_count;
 }
 
 /// Issues the loads of the first two tiles.
-template <int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<RG, Known>::prefetch(Tile<RG>& one,
-                                                                 Tile<RG>& two) const {
-  one = Tile<RG>{};  // else lanes that load nothing would keep the old tile live across the folds
-  two = Tile<RG>{};
+template <class Precision, int RG, class Known>
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::prefetch(Tile& one,
+                                                                            Tile& two) const {
+  one = Tile{};  // else lanes that load nothing would keep the old tile live across the folds
+  two = Tile{};
   if (p.item_count == 0) return;
   const WarpItem* items = warp_items();
   load(one, items[0], false);

@@ -4,12 +4,25 @@
 
 /// Compile-time constants of the general engine's kernels; the same for all architectures so far.
 
-#include <pvm/engine/cuda/device/tuning.hpp>
+#include <concepts>
+#include <cstddef>
+
+#include <pvm/core/config.hpp>
+#include <pvm/core/tags.hpp>
 
 namespace pvm::inline v0::detail {
 
-inline constexpr int step_warps = cuda_tuning(9).warps;
-inline constexpr int step_threads = step_warps * 32;
+/// Warps of a thread block: multiples of the row groups of common units. 49 rows are seven groups
+/// of seven, so 14 warps are two column parts; 64 rows are eight groups of eight.
+template <class Precision>
+constexpr int step_warps(int rows_per_tile) {
+  return std::same_as<Precision, fp32> && rows_per_tile == 7 ? 14 : 16;
+}
+inline constexpr int fold_depth = 16;  ///< gradients that a fold of 16-bit weights adds at once
+inline constexpr std::size_t most_folds_at_once = 4;  ///< of 16-bit panels
+/// Words of a row of staged factors of 16-bit folds, [pair of gradients][n]: 8 more than a multiple
+/// of 32, so that the lanes of an operand read different banks.
+PVM_HOST_DEVICE constexpr int fold_stride(int n) { return (n + 23) / 32 * 32 + 8; }
 inline constexpr int fold_stage_floats = 4096;  ///< [gradients][columns] staged for one fold
 inline constexpr int sources_per_task = 6;  ///< sources whose inner products a warp adds up at once
 inline constexpr int terms_per_task = 8;    ///< listed gradients that a warp corrects with at once

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -26,8 +27,9 @@ inline void Planner::finish_program(Draft& d) {
   sort_folds(d);
   d.items = d.early_items;
   d.items.insert(d.items.end(), d.late_items.begin(), d.late_items.end());
-  d.warp_items.resize(d.items.size() * static_cast<std::size_t>(step_warps));
+  d.warp_items.resize(d.items.size() * static_cast<std::size_t>(shape_.warps));
   count_lists(d);
+  form_teams(p);
   std::size_t words = (sizeof(Program) + 15) / 16 * 4;
   for_each_list(d, [&](u32& at, const auto& list) {
     at = u(words);
@@ -45,6 +47,37 @@ inline void Planner::finish_program(Draft& d) {
                                p.column_count / 4);
   }
   write_blob(d);
+}
+
+/// Forms the teams of warps. A piece of work costs as many round trips as one warp would need.
+inline void Planner::form_teams(Program& p) const {
+  const auto terms = static_cast<std::size_t>(shape_.terms);
+  const auto sections = static_cast<std::size_t>(shape_.sections);
+  const auto products = [&](std::size_t tasks) {  // eight lanes compute one
+    return tasks * terms * ((hidden() + 63) / 64) / 4;
+  };
+  form(p.gather_teams, {(p.x_count + p.r_count) / 224, products(p.representation_count),
+                        p.source_task_count * ((terms + 31) / 32), p.column_count / 32});
+  form(p.hidden_teams, {p.hidden_count * hidden() / 32, p.output_count * sections * 2});
+  form(p.finish_teams,
+       {products(p.hidden_count), p.output_count * hidden() / 32, p.column_count / 32});
+}
+
+/// Gives each team one warp, and each further warp to the team that has most to do.
+inline void Planner::form(std::uint32_t (&ends)[4], std::vector<std::size_t> costs) const {
+  std::vector<std::size_t> team(costs.size(), 1);
+  for (auto left = static_cast<std::size_t>(shape_.warps) - costs.size(); left > 0; --left) {
+    std::size_t busiest = 0;
+    for (std::size_t i = 1; i < costs.size(); ++i) {
+      if (costs[i] * team[busiest] > costs[busiest] * team[i]) busiest = i;
+    }
+    ++team[busiest];
+  }
+  u32 end = 0;
+  for (std::size_t i = 0; i < std::size(ends); ++i) {
+    if (i < team.size()) end += u(team[i]);
+    ends[i] = end;
+  }
 }
 
 /// Sorts the folds by the step (modulo R) in which they are due.
@@ -123,7 +156,7 @@ inline void Planner::choose_residents(Draft& d, std::size_t used) const {
   const auto has_panel = [](const Item& item) {
     return item.work != Work::none && item.work != Work::history;
   };
-  std::size_t room = (shared_floats_ - used) / 4;
+  std::size_t room = (shared_floats_ - used) * 4 / shape_.four_bytes;
   std::size_t total = 0;
   for (const Fold& fold : d.folds) total += fold.width * padded();
   const double fraction = total > 0 ? static_cast<double>(room) / static_cast<double>(total) : 0;
@@ -163,7 +196,7 @@ inline void Planner::make_resident(Draft& d, const Item& item, std::size_t& room
 /// of the streamed panels. `streamed_f4`: size of all panels that are not resident.
 inline void Planner::mark_stays_in_l2(std::vector<Item>& items, std::size_t streamed_f4) const {
   const double fraction = streamed_f4 == 0 ? 1.0
-                                           : static_cast<double>(cache_bytes_ / 16 / jobs_.size()) /
+                                           : static_cast<double>(cache_bytes_ / shape_.four_bytes / jobs_.size()) /
                                                  static_cast<double>(streamed_f4);
   double due = 0;
   for (Item& item : items) {
@@ -182,7 +215,7 @@ inline void Planner::mark_stays_in_l2(std::vector<Item>& items, std::size_t stre
 inline WarpItem Planner::for_warp(const Item& item, int warp, u32 history_stride) const {
   const u32 group = u(static_cast<std::size_t>(warp / shape_.parts));
   const u32 part = u(static_cast<std::size_t>(warp % shape_.parts));
-  const u32 whole = group + item.round * u(static_cast<std::size_t>(step_warps));
+  const u32 whole = group + item.round * u(static_cast<std::size_t>(shape_.warps));
   if (item.work == Work::none || whole >= u(static_cast<std::size_t>(shape_.groups))) return {};
   const u32 first_row = whole * u(static_cast<std::size_t>(shape_.rows_per_tile));
   const u32 first = part * item.part_width;
@@ -218,8 +251,8 @@ inline void Planner::write_blob(Draft& d) {
   blob_start.push_back(u(blobs.size()));
   blobs.insert(blobs.end(), blob.begin(), blob.end());
   resident_f4 += p.resident_f4;
-  const std::size_t need = blob.size() + d.shared + static_cast<std::size_t>(p.resident_f4) * 4;
-  shared_bytes = std::max(shared_bytes, need * 4);
+  const std::size_t need = (blob.size() + d.shared) * 4 + p.resident_f4 * shape_.four_bytes;
+  shared_bytes = std::max(shared_bytes, need);
 }
 
 }  // namespace pvm::inline v0::detail::general

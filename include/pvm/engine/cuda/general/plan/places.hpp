@@ -46,6 +46,26 @@ inline void Planner::fix_offsets(Draft& d, u32 r_at) const {
   d.late_items = std::move(late_items);
 }
 
+/// Takes room for the staged factors of folds. 16-bit panels that fold in the same step have them at
+/// the same time, up to most_folds_at_once.
+inline void Planner::place_factors(Draft& d) const {
+  Program& p = d.program;
+  if (shape_.four_bytes == sizeof(float) * 4) {
+    p.column_factors = d.allocate(fold_stage_floats);
+    p.row_factors = d.allocate(static_cast<std::size_t>(16 * shape_.groups * 8));
+    return;
+  }
+  std::vector<std::size_t> due(static_cast<std::size_t>(shape_.period));
+  for (const Fold& fold : d.folds) ++due[fold.phase];
+  const std::size_t most = *std::max_element(due.begin(), due.end());
+  constexpr int pairs = fold_depth / 2;
+  const u32 columns = u(static_cast<std::size_t>(pairs * fold_stride(shape_.panel_columns())));
+  p.fold_slot = columns + u(static_cast<std::size_t>(pairs * fold_stride(shape_.padded)));
+  p.folds_at_once = u(std::clamp<std::size_t>(most, 1, most_folds_at_once));
+  p.column_factors = d.allocate(std::size_t{p.folds_at_once} * p.fold_slot);
+  p.row_factors = p.column_factors + columns;
+}
+
 /// Takes room for the sums and completes the offsets in the output units.
 inline void Planner::place_sums(Draft& d, u32 r_at) const {
   for (RepresentationTask& task : d.representation_tasks)

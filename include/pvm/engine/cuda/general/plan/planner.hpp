@@ -117,7 +117,12 @@ class Planner : private Plan {
   }
   static u32 slab_back(u32 slab) { return slab == 0 ? 1U : 2U; }
   /// f4 columns of one part of a panel that is `width` f4 wide.
-  [[nodiscard]] u32 part_width(u32 width) const { return (width + u(parts()) - 1) / u(parts()); }
+  [[nodiscard]] u32 part_width(u32 width) const { return u(shape_.part_width(width)); }
+  /// `columns` rounded up to whole granules.
+  [[nodiscard]] std::size_t padded_columns(std::size_t columns) const {
+    const auto granule = static_cast<std::size_t>(shape_.granule);
+    return (columns + granule - 1) / granule * granule;
+  }
   /// Deals phases out round robin, so that an SM folds about as much in every step.
   u32 new_phase(Draft& d) const {
     return d.next_phase++ % u(static_cast<std::size_t>(shape_.period));
@@ -176,8 +181,7 @@ class Planner : private Plan {
     x_reference.resize(source_words.size(), -1);
     place_outputs(d);
     p.d1 = d.allocate(p.column_count);
-    p.column_factors = d.allocate(fold_stage_floats);
-    p.row_factors = d.allocate(static_cast<std::size_t>(16 * shape_.groups * 8));
+    place_factors(d);
     p.table_numbers = d.allocate(d.layers.size());
     p.now = d.allocate(32);  // struct Now
     fix_offsets(d, r_at);
@@ -205,12 +209,15 @@ class Planner : private Plan {
   // plan/places.hpp: offsets that are known once the lists are complete
   void place_outputs(Draft& d);
   void fix_offsets(Draft& d, u32 r_at) const;
+  void place_factors(Draft& d) const;
   void place_sums(Draft& d, u32 r_at) const;
   [[nodiscard]] std::vector<Item> placed_early_items(const Draft& d) const;
   [[nodiscard]] std::vector<Item> placed_late_items(const Draft& d, u32 r_at) const;
 
   // plan/blob.hpp: the resident panels, and the blob
   void finish_program(Draft& d);
+  void form_teams(Program& p) const;
+  void form(std::uint32_t (&ends)[4], std::vector<std::size_t> costs) const;
   void sort_folds(Draft& d) const;
   static void count_lists(Draft& d);
   template <class Visit>

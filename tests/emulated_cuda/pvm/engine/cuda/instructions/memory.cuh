@@ -27,7 +27,10 @@ template <class T>
 void load_l2_in_place(T& v, const T* p, unsigned long long) {
   v = *p;
 }
-inline float4 load_streamed(const float4* p, unsigned long long) { return *p; }
+template <class T>
+T load_streamed(const T* p, unsigned long long) {
+  return *p;
+}
 
 template <class T>
 void store_with_policy(T* p, T v, unsigned long long) {
