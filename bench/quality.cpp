@@ -30,11 +30,14 @@
 #include <nlohmann/json.hpp>
 
 #include <pvm/core/printable.hpp>
+#include <pvm/io/clip.hpp>
 #include <pvm/io/deal.hpp>
 #include <pvm/io/open.hpp>
 #include <pvm/pvm.hpp>
+#include <pvm/train/auto_rate.hpp>
 
 #include "command_line.hpp"
+#include "paired.hpp"
 
 namespace {
 
@@ -45,7 +48,7 @@ struct Choices {
   std::vector<std::string> precisions{"fp32"}, rates{"spec"};
   std::vector<int> batches{1};
   std::optional<double> momentum;
-  std::uint64_t steps = 0, frames = 0, every = 50'000, seed = 0;
+  std::uint64_t steps = 0, frames = 0, every = 50'000, seed = 0, seeds = 1, rate_budget = 10'000;
   double until_ratio = 0;
   int threads = 0;
   bool no_delays = false;
@@ -64,8 +67,10 @@ void describe(CLI::App& app, Choices& c) {
       ->delimiter(',')
       ->check(CLI::Range(1, 65'536));
   app.add_option("--rate", c.rates,
-                 "of all layers from start to end: a number, or spec for the spec's (default)")
+                 "of all layers from start to end: a number, auto for what trials find, or spec "
+                 "for the spec's (default)")
       ->delimiter(',');
+  app.add_option("--rate-budget", c.rate_budget, "steps of the trials for auto (default 10000)");
   app.add_option("--momentum", c.momentum, "instead of the spec's");
   app.add_flag("--no-delays", c.no_delays, "the spec's rates, but layer l learns from step l");
   auto* const steps = app.add_option("--steps", c.steps, "length of each run in steps");
@@ -79,55 +84,18 @@ void describe(CLI::App& app, Choices& c) {
       ->check(CLI::IsMember({"auto", "cuda", "host"}));
   app.add_option("--threads", c.threads, "of the host backend (default: one per core)");
   app.add_option("--seed", c.seed, "of the first weights (default 0)");
+  app.add_option("--seeds", c.seeds, "this many runs of each kind, with seeds from --seed on")
+      ->check(CLI::Range(1, 1000));
   app.add_option("--json", c.json, "append a JSON object for every row to this file");
 }
 
-/// The frames of a file, decoded once for all runs.
-struct Clip {
-  std::string name;
-  io::FrameShape shape;
-  std::size_t frames = 0;
-  std::vector<std::uint8_t> pixels;  ///< [frames][shape.size()]
-};
-
-std::shared_ptr<const Clip> read_clip(const std::string& path, io::FrameShape shape) {
+std::shared_ptr<const io::Clip> read_clip(const std::string& path, io::FrameShape shape) {
   auto source = io::open_source(path);
   const auto frames = source.count_frames();
   if (!frames || *frames == 0) refuse(pvm::quote(path) + " has no end; name a file");
   source.seek({});
-  auto clip = std::make_shared<Clip>(Clip{source.name(), shape, *frames, {}});
-  clip->pixels.resize(clip->frames * shape.size());
-  for (std::size_t i = 0; i < clip->frames; ++i) {
-    source.next(shape, std::span(clip->pixels).subspan(i * shape.size(), shape.size()));
-  }
-  return clip;
+  return io::read_clip(source, shape, *frames);
 }
-
-/// Plays a clip. Model of FrameSource.
-class Player {
- public:
-  explicit Player(std::shared_ptr<const Clip> clip) : clip_(std::move(clip)) {}
-
-  io::FrameInfo next(io::FrameShape, std::span<std::uint8_t> pixels) {
-    const auto frame = std::span(clip_->pixels).subspan(at_.frame * pixels.size(), pixels.size());
-    std::copy(frame.begin(), frame.end(), pixels.begin());
-    const bool first = at_.frame == 0;
-    if (++at_.frame == clip_->frames) at_ = {0, 0, at_.pass + 1};
-    return {first, {}};
-  }
-  [[nodiscard]] io::Position position() const { return at_; }
-  void seek(const io::Position& position) { at_ = position; }
-  [[nodiscard]] std::optional<std::uint64_t> length() const { return clip_->frames; }
-  [[nodiscard]] static std::uint64_t skipped() { return 0; }
-  [[nodiscard]] std::string name() const { return clip_->name; }
-  [[nodiscard]] std::string replay_id() const { return "clip " + clip_->name; }
-
- private:
-  std::shared_ptr<const Clip> clip_;
-  io::Position at_;
-};
-
-static_assert(io::FrameSource<Player>);
 
 /// A measurement during a run. `psnr` and `ratio` are of the window: the latest steps in which the
 /// sequences together have seen each frame of the clip once.
@@ -217,6 +185,8 @@ struct Case {
   std::string precision;
   int batch = 1;
   pvm::Spec spec;
+  std::uint64_t seed = 0;
+  bool automatic = false;  ///< the rate is to be found by trials
 };
 
 double number(const std::string& rate) {
@@ -235,8 +205,11 @@ std::vector<Case> cases_of(const Choices& choices) {
   for (const std::string& precision : choices.precisions) {
     for (const int batch : choices.batches) {
       for (const std::string& rate : choices.rates) {
-        cases.push_back({precision, batch, spec});
-        if (rate != "spec") cases.back().spec = pvm::at_constant_rate(spec, number(rate));
+        for (std::uint64_t k = 0; k < choices.seeds; ++k) {
+          cases.push_back({precision, batch, spec, choices.seed + k, rate == "auto"});
+          if (rate == "spec" || rate == "auto") continue;
+          cases.back().spec = pvm::at_constant_rate(spec, number(rate));
+        }
       }
     }
   }
@@ -245,12 +218,13 @@ std::vector<Case> cases_of(const Choices& choices) {
 
 std::string text_of(const Case& c, const Row& row) {
   char line[240];
-  std::snprintf(line, sizeof line, "%-5s %5d %8g %11llu %9llu %9.2f %8.2f %7.3f %9.3g %7.3f  %s",
-                c.precision.c_str(), c.batch, c.spec.initial_learning_rate,
-                static_cast<unsigned long long>(row.frames),
-                static_cast<unsigned long long>(row.step), row.seconds, row.psnr, row.ratio,
-                row.largest_weight, row.largest_error,
-                row.trouble.empty() ? "ok" : row.trouble.c_str());
+  std::snprintf(
+      line, sizeof line, "%-5s %5d %8g %5llu %11llu %9llu %9.2f %8.3f %7.3f %9.3g %7.3f  %s%s",
+      c.precision.c_str(), c.batch, c.spec.initial_learning_rate,
+      static_cast<unsigned long long>(c.seed), static_cast<unsigned long long>(row.frames),
+      static_cast<unsigned long long>(row.step), row.seconds, row.psnr, row.ratio,
+      row.largest_weight, row.largest_error, row.trouble.empty() ? "ok" : row.trouble.c_str(),
+      c.automatic ? ", auto" : "");
   return line;
 }
 
@@ -263,7 +237,8 @@ nlohmann::ordered_json json_of(const Case& c, const Row& row, const std::string&
           {"rate", c.spec.initial_learning_rate},
           {"momentum", c.spec.momentum},
           {"delay_each_layer", c.spec.delay_each_layer_learning},
-          {"seed", choices.seed},
+          {"seed", c.seed},
+          {"rate_is", c.automatic ? "found" : "given"},
           {"frames", row.frames},
           {"steps", row.step},
           {"seconds", row.seconds},
@@ -275,18 +250,31 @@ nlohmann::ordered_json json_of(const Case& c, const Row& row, const std::string&
           {"engine", engine}};
 }
 
-template <class Precision>
-Quality train(const Case& c, const Choices& choices, const std::shared_ptr<const Clip>& clip,
-              std::ostream* json) {
+pvm::TrainerOptions options_of(const Case& c, const Choices& choices) {
   pvm::TrainerOptions options;
   options.batch = c.batch;
-  options.seed = choices.seed;
+  options.seed = c.seed;
   options.threads = choices.threads;
   options.backend = choices.backend == "host"   ? pvm::BackendChoice::host
                     : choices.backend == "cuda" ? pvm::BackendChoice::cuda
                                                 : pvm::BackendChoice::automatic;
-  pvm::Trainer<Precision, pvm::dynamic> trainer(c.spec, options);
-  const io::Opener open = [&clip]() -> io::AnySource { return Player(clip); };
+  return options;
+}
+
+/// Finds the rate of a run by trials.
+void find_rate(Case& c, const Choices& choices, const std::shared_ptr<const io::Clip>& clip) {
+  io::Stopwatch watch;
+  const pvm::TrialRun run{c.spec, options_of(c, choices), c.precision, {clip}, nullptr};
+  const pvm::RateChoice choice = pvm::find_rate(run, choices.rate_budget);
+  c.spec = pvm::at_constant_rate(c.spec, choice.rate);
+  std::printf("%s; %.1f s\n", choice.why().c_str(), watch.lap());
+}
+
+template <class Precision>
+Quality train(const Case& c, const Choices& choices, const std::shared_ptr<const io::Clip>& clip,
+              std::ostream* json) {
+  pvm::Trainer<Precision, pvm::dynamic> trainer(c.spec, options_of(c, choices));
+  const io::Opener open = [&clip]() -> io::AnySource { return io::ClipPlayer(clip); };
   auto streams = io::deal({open}, static_cast<std::size_t>(c.batch));
   const auto batch = static_cast<std::uint64_t>(c.batch);
   const std::uint64_t steps = choices.frames > 0 ? choices.frames / batch : choices.steps;
@@ -300,35 +288,94 @@ Quality train(const Case& c, const Choices& choices, const std::shared_ptr<const
   return quality;
 }
 
-Quality train_in(const Case& c, const Choices& choices, const std::shared_ptr<const Clip>& clip,
-                 std::ostream* json) {
-  if (c.precision == "fp32") return train<pvm::fp32>(c, choices, clip, json);
-  if (c.precision == "tf32") return train<pvm::tf32>(c, choices, clip, json);
-  if (c.precision == "bf16") return train<pvm::bf16>(c, choices, clip, json);
-  if (c.precision == "fp16") return train<pvm::fp16>(c, choices, clip, json);
-  refuse("--precision " + pvm::quote(c.precision) + " is unknown; allowed: fp32, tf32, bf16, fp16");
+/// The last PSNRs of the runs of one kind, by seed.
+struct Kind {
+  const Case* first;  ///< of these runs
+  std::vector<double> psnr{};
+};
+
+std::vector<Kind> kinds_of(const std::vector<Case>& cases, const std::vector<double>& psnr) {
+  std::vector<Kind> kinds;
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    if (i == 0 || cases[i].seed <= cases[i - 1].seed) kinds.push_back({&cases[i]});
+    kinds.back().psnr.push_back(psnr[i]);
+  }
+  return kinds;
+}
+
+/// Prints how the runs of each kind differ by seed, and precisions by pairs of the same seed.
+void print_seeds(const std::vector<Kind>& kinds) {
+  std::printf("\nOver seeds, in dB; behind | differences from %s, seed by seed:\n",
+              kinds.front().first->precision.c_str());
+  std::printf("%-5s %5s %8s %3s %8s %6s %6s | %8s %7s %6s %7s  %s\n", "", "batch", "rate", "n",
+              "mean", "s.d.", "s.e.", "mean", "s.e.", "t", "95 %", "");
+  for (const Kind& kind : kinds) {
+    const Case& c = *kind.first;
+    const auto own = pvm_bench::sample(kind.psnr);
+    std::printf("%-5s %5d %8g %3zu %8.3f %6.3f %6.3f", c.precision.c_str(), c.batch,
+                c.spec.initial_learning_rate, own.n, own.mean, own.deviation, own.error);
+    const auto reference = std::find_if(kinds.begin(), kinds.end(), [&](const Kind& other) {
+      return other.first->batch == c.batch &&
+             other.first->spec.initial_learning_rate == c.spec.initial_learning_rate;
+    });
+    if (&*reference != &kind) {
+      const auto pairs = pvm_bench::paired(kind.psnr, reference->psnr);
+      const double most = pvm_bench::critical_t(pairs.n);
+      std::printf(" | %+8.4f %7.4f %6.2f %7.4f  %s", pairs.mean, pairs.error, pairs.t,
+                  most * pairs.error, std::abs(pairs.t) > most ? "differs" : "no difference seen");
+    }
+    std::printf("\n");
+  }
+}
+
+/// Prints how far the runs with a rate that was found are from the best of the others.
+void print_found(const std::vector<Case>& cases, const std::vector<double>& psnr) {
+  std::printf("\n");
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    if (!cases[i].automatic) continue;
+    double best = -1e9, at = 0;
+    for (std::size_t k = 0; k < cases.size(); ++k) {
+      const bool same = cases[k].precision == cases[i].precision &&
+                        cases[k].batch == cases[i].batch && cases[k].seed == cases[i].seed;
+      if (!same || cases[k].automatic || psnr[k] <= best) continue;
+      best = psnr[k];
+      at = cases[k].spec.initial_learning_rate;
+    }
+    std::printf(
+        "%s, batch %d, seed %llu: the rate found is %g, %.3f dB; the best of the others is "
+        "%g, %.3f dB: %+.3f dB\n",
+        cases[i].precision.c_str(), cases[i].batch, static_cast<unsigned long long>(cases[i].seed),
+        cases[i].spec.initial_learning_rate, psnr[i], at, best, psnr[i] - best);
+  }
 }
 
 void run(const Choices& choices) {
   if (choices.steps == 0 && choices.frames == 0) refuse("name the length: --steps or --frames");
-  const auto cases = cases_of(choices);
+  auto cases = cases_of(choices);
   const int side = cases.front().spec.frame_side();
   const auto clip = read_clip(choices.file, {side, side, cases.front().spec.input_channels});
   std::optional<std::ofstream> json;
   if (!choices.json.empty()) json.emplace(choices.json, std::ios::app);
   std::printf("%s, %s: %zu frames\n", cases.front().spec.name.c_str(),
               pvm::printable(clip->name).c_str(), clip->frames);
-  std::printf("%-5s %5s %8s %11s %9s %9s %8s %7s %9s %7s  %s\n", "", "batch", "rate", "frames",
-              "steps", "seconds", "psnr dB", "ratio", "|weight|", "error", "state");
+  std::printf("%-5s %5s %8s %5s %11s %9s %9s %8s %7s %9s %7s  %s\n", "", "batch", "rate", "seed",
+              "frames", "steps", "seconds", "psnr dB", "ratio", "|weight|", "error", "state");
   std::vector<std::string> summary;
-  for (const Case& c : cases) {
-    const Quality quality = train_in(c, choices, clip, json ? &*json : nullptr);
+  std::vector<double> psnr;
+  for (Case& c : cases) {
+    if (c.automatic) find_rate(c, choices, clip);
+    const Quality quality = pvm::with_precision(c.precision, [&]<class Precision>() {
+      return train<Precision>(c, choices, clip, json ? &*json : nullptr);
+    });
     if (!quality.last()) refuse("the runs are shorter than a pass of the clip");
+    psnr.push_back(quality.last()->psnr);
     summary.push_back(text_of(c, *quality.last()) +
                       (choices.until_ratio > 0 && !quality.reached() ? "  not reached" : ""));
   }
   std::printf("\nThe last row of each run:\n");
   for (const auto& line : summary) std::printf("%s\n", line.c_str());
+  if (choices.seeds > 1) print_seeds(kinds_of(cases, psnr));
+  print_found(cases, psnr);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -23,6 +24,7 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -41,6 +43,7 @@
 #include <pvm/io/write_zip.hpp>
 #include <pvm/pvm.hpp>
 
+#include "pvm_choose.hpp"
 #include "pvm_dry_run.hpp"
 #include "pvm_info.hpp"
 #include "pvm_live.hpp"
@@ -59,17 +62,21 @@ struct Arguments {
   std::string spec, load, dataset, path, out, metrics, preview, write_zip;
   std::vector<std::string> files;
   std::string precision, backend = "auto", decode = "auto", reduce;
+  std::string batch, rate;  ///< numbers, or auto
+  std::string gpu;          ///< of which --dry-run speaks
   std::string eval, film, script, keep = "all", trace, report_json, tensorboard, devices;
   live_commands::Options live;
   std::vector<std::string> record;  ///< what, and the file
-  /// The options given and those named here with their values, as --config reads them.
+  /// The options given and those named here with their values, as --config reads them. Those
+  /// without a value are left out.
   std::function<std::string(const std::map<std::string, std::string>&)> settings;
   std::string of_runs;  ///< the name of an option given that is for training runs only, if any
-  std::int64_t batch = 0, steps = 0, save_every = 100'000, interval = 1000, threads = 0, frames = 0,
-               seed = 0, cache_mb = 0, shards = 0;
-  double seconds = 0, rate = 0;
+  std::int64_t steps = 0, save_every = 100'000, interval = 1000, threads = 0, frames = 0, seed = 0,
+               cache_mb = 0, rate_budget = 10'000, device = 0, shards = 0;
+  double seconds = 0;
   bool rate_given = false, seed_given = false, batch_given = false, steps_given = false,
-       save_given = false, frames_given = false, cache_given = false, keep_given = false;
+       save_given = false, frames_given = false, cache_given = false, keep_given = false,
+       budget_given = false, device_given = false;
   bool no_graph = false, freeze = false, quiet = false, report = false, dry_run = false;
 };
 
@@ -86,7 +93,7 @@ Examples:
   pvm --write-zip ball.zip --frames 500
       write the generated frames as a zip in the layout of the published sets
 
-Other commands (each has a --help): pvm info, plot, track, evaluate, quantize, serve, monitor, ctl
+Other commands (each has a --help): pvm info, devices, plot, track, evaluate, quantize, serve, monitor, ctl
 
 Exit codes: 0 done (also when Ctrl-C stops a run, which saves a checkpoint), 1 a failure, 2 a usage error.)";
 
@@ -133,11 +140,13 @@ std::optional<std::string> whole_digits(std::string_view text) {
   return digits + number;
 }
 
-/// Accepts whole numbers, also as `1e4`, `10k` or `2M`.
-CLI::Validator whole_number() {
+constexpr const char* automatic = "auto";
+
+/// Accepts whole numbers, also as `1e4`, `10k` or `2M`, and `or_else`, if that is not empty.
+CLI::Validator whole_number(std::string or_else = {}) {
   return CLI::Validator(
-      [](std::string& text) {
-        if (text.empty()) return std::string();
+      [or_else](std::string& text) {
+        if (text.empty() || text == or_else) return std::string();
         const auto digits = whole_digits(text);
         if (!digits)
           return pvm::quote(text) + " is not a whole number; write 20000, 2e4, 20k or 2M";
@@ -146,9 +155,10 @@ CLI::Validator whole_number() {
       },
       "");
 }
-CLI::Validator number() {
+CLI::Validator number(std::string or_else = {}) {
   return CLI::Validator(
-      [](std::string& text) {
+      [or_else](std::string& text) {
+        if (!or_else.empty() && text == or_else) return std::string();
         char* end = nullptr;
         (void)std::strtod(text.c_str(), &end);
         return *end == '\0' ? std::string() : pvm::quote(text) + " is not a number";
@@ -170,9 +180,14 @@ void describe(CLI::App& app, Arguments& a) {
       ->transform(whole_number())
       ->type_name("N");
   app.add_option("--rate", a.rate,
-                 "all layers learn at rate R from the start, whatever the spec's schedule says")
-      ->check(number())
+                 "all layers learn at rate R from the start, whatever the spec's schedule says; "
+                 "auto: at one that trials find")
+      ->check(number(automatic))
       ->type_name("R");
+  app.add_option("--rate-budget", a.rate_budget,
+                 "steps that --rate auto may take for its trials (default 10000)")
+      ->transform(whole_number())
+      ->type_name("N");
   app.option_defaults()->group("Frames");
   app.add_option("-f,--file", a.files,
                  "a zip, a video, a directory of pictures or videos, a camera, or synthetic (the "
@@ -204,8 +219,9 @@ void describe(CLI::App& app, Arguments& a) {
   app.option_defaults()->group("Run");
   app.add_option(
          "-b,--batch", a.batch,
-         "number of independent sequences that share the weights (default: the checkpoint's, or 1)")
-      ->transform(whole_number())
+         "number of independent sequences that share the weights (default: the checkpoint's, or "
+         "1); auto: as many as learn most in a second, by trials")
+      ->transform(whole_number(automatic))
       ->type_name("N");
   app.add_option("--reduce", a.reduce,
                  "how the sequences' updates are combined: mean or sum (default: the checkpoint's, "
@@ -221,14 +237,22 @@ void describe(CLI::App& app, Arguments& a) {
   app.add_flag("--dry-run", a.dry_run,
                "say how much memory the run would take, how fast and how long it would be, and "
                "write nothing");
+  app.add_option("--gpu", a.gpu,
+                 "--dry-run speaks of a run on a GPU of that name, which need not be here: H200, "
+                 "A100, RTX 4090, ...")
+      ->type_name("NAME");
   app.add_option("--script", a.script,
                  "obey the commands in FILE, lines of a step and a command: 5000 dream")
       ->type_name("FILE");
   app.add_flag("--freeze", a.freeze,
                "forward only: no learning, and no checkpoints unless -o is given");
   app.add_option("--backend", a.backend, "auto, cuda or host (default auto)")->type_name("NAME");
+  app.add_option("--device", a.device, "which GPU, as pvm devices lists them (default: the first)")
+      ->transform(whole_number())
+      ->type_name("N");
   app.add_option("--precision", a.precision,
-                 "fp32, tf32 (GPU), bf16 or fp16 (default: the checkpoint's, or fp32)")
+                 "fp32, tf32 (GPU), bf16 or fp16 (default: the checkpoint's, or fp32); auto: the "
+                 "fastest, by trials")
       ->type_name("NAME");
   app.add_option("--threads", a.threads,
                  "number of threads of the host backend (default: one per core)")
@@ -405,8 +429,50 @@ std::vector<int> numbers_of_devices(const std::string& list) {
   return numbers;
 }
 
+/// The value of a number that may also be `auto`; nothing if it is that, or not given.
+template <class Number>
+std::optional<Number> number_of(const std::string& text) {
+  if (text.empty() || text == automatic) return std::nullopt;
+  if constexpr (std::is_same_v<Number, double>) return std::strtod(text.c_str(), nullptr);
+  Number value = std::numeric_limits<Number>::max();
+  (void)std::from_chars(text.data(), text.data() + text.size(), value);  // too large: the largest
+  return value;
+}
+
+/// What --rate auto, -b auto and --precision auto do not go with.
+void check_choices(const Arguments& a) {
+  if (a.budget_given && a.rate != automatic) {
+    refuse("--rate-budget is for --rate auto; give both, or none");
+  }
+  check_range("--rate-budget", a.rate_budget, static_cast<std::int64_t>(pvm::least_rate_budget),
+              unlimited);
+  if (a.rate == automatic && a.freeze) {
+    refuse("--rate auto is for runs that learn; leave --rate or --freeze out");
+  }
+  check_range("--device", a.device, 0, 1023);
+  if (!a.gpu.empty()) {
+    if (!a.dry_run) refuse("--gpu is for --dry-run; which GPU a run uses is --device");
+    if (a.backend == "host") refuse("--gpu plans for a GPU and --backend host uses none");
+    if (a.batch == automatic || a.precision == automatic || a.rate == automatic) {
+      refuse(
+          "--gpu plans for a GPU that need not be here, where nothing can be tried; write a "
+          "number instead of auto");
+    }
+    (void)pvm::gpu_model(a.gpu);
+  }
+  if (a.device_given && !a.devices.empty()) {
+    refuse("--device names the GPU of the run and --devices those that share it; give one of them");
+  }
+  if (a.device_given && a.backend == "host") {
+    refuse("--device names a GPU and --backend host uses none; leave one of them out");
+  }
+}
+
 void check(const Arguments& a) {
-  if (a.batch_given) check_range("-b/--batch", a.batch, 1, 65'536);
+  if (const auto batch = number_of<std::int64_t>(a.batch)) {
+    check_range("-b/--batch", *batch, 1, 65'536);
+  }
+  check_choices(a);
   if (a.steps_given) check_range("-n/--steps", a.steps, 1, unlimited);
   if (a.frames_given) check_range("--frames", a.frames, 1, unlimited);
   check_range("--seed", a.seed, 0, unlimited);
@@ -422,9 +488,9 @@ void check(const Arguments& a) {
   if (!(a.seconds >= 0 && a.seconds <= 1e9))
     refuse("--seconds must be a number from 0 (never) to 1e9");
   if (!a.precision.empty() && a.precision != "fp32" && a.precision != "tf32" &&
-      a.precision != "bf16" && a.precision != "fp16") {
+      a.precision != "bf16" && a.precision != "fp16" && a.precision != automatic) {
     refuse("--precision " + pvm::quote(a.precision) +
-           " is unknown; allowed: fp32, tf32, bf16, fp16");
+           " is unknown; allowed: fp32, tf32, bf16, fp16, auto");
   }
   if (a.backend != "auto" && a.backend != "cuda" && a.backend != "host") {
     refuse("--backend " + pvm::quote(a.backend) + " is unknown; allowed: auto, cuda, host");
@@ -458,7 +524,8 @@ void check(const Arguments& a) {
                       !a.metrics.empty() || !a.tensorboard.empty() || !a.preview.empty() ||
                       !a.out.empty() || !a.record.empty() || !a.film.empty() || !a.files.empty() ||
                       !a.dataset.empty() || !a.script.empty() || a.live.given || a.steps_given ||
-                      a.rate_given || a.freeze || !a.write_zip.empty();
+                      a.rate_given || a.freeze || !a.write_zip.empty() || a.batch == automatic ||
+                      a.precision == automatic;
   if (!a.eval.empty() && trains) {
     refuse("--eval only runs over its PATH once and learns nothing; leave out what is for runs");
   }
@@ -618,6 +685,11 @@ struct Plan {
   std::optional<pvm::io::Checkpoint> checkpoint;
   pvm::TrainerOptions options;
   std::vector<pvm::ScriptLine> script;
+  std::string precision;
+  std::string chosen;  ///< by trials, see TrainerBase::chosen
+
+  /// Whether the run goes on where a checkpoint's ended.
+  [[nodiscard]] bool resumes() const { return checkpoint && checkpoint->state.resumable(); }
 };
 
 void check_rate(double rate) {
@@ -633,19 +705,35 @@ bool has_rate(const pvm::EngineState& state, double rate) {
 }
 
 void set_rate(Plan& plan, double rate) {
-  if (plan.checkpoint && plan.checkpoint->state.resumable() &&
-      !has_rate(plan.checkpoint->state, rate)) {
+  if (plan.resumes() && !has_rate(plan.checkpoint->state, rate)) {
     refuse("--rate is for new runs, a checkpoint's goes on at its own rates; leave --rate out");
   }
   plan.spec = pvm::at_constant_rate(plan.spec, rate);
   if (plan.checkpoint) plan.checkpoint->spec = plan.spec;
 }
 
+/// --rate auto for a run that goes on: the rate of the checkpoint, whatever the spec says.
+void keep_rate(Plan& plan) {
+  const pvm::EngineState& state = plan.checkpoint->state;
+  const float rate = state.rates.empty() ? 0 : state.rates.front().learning_rate;
+  char text[32];  // the shortest number that is this rate, as it was written when the run began
+  const auto end = std::to_chars(text, text + sizeof text - 1, rate).ptr;
+  *end = '\0';
+  const double written = std::strtod(text, nullptr);
+  if (plan.checkpoint->chosen.find("rate ") == std::string::npos) {
+    refuse(
+        "--rate auto is for new runs, a checkpoint's goes on at its own rates; leave --rate out");
+  }
+  set_rate(plan, written);
+}
+
 /// Throws if another rank has other files than this one.
 void compare_ranks(const Arguments& a) {
   if (ranks_of_run::maker() == nullptr) return;
-  if (a.backend == "cuda") {
-    refuse("several ranks compute on the host; leave --backend cuda out, or start one rank");
+  if (a.backend == "cuda" || a.device_given || !a.gpu.empty()) {
+    refuse(
+        "several ranks compute on the host; leave --backend cuda, --device and --gpu out, or "
+        "start one rank");
   }
   if (!a.devices.empty() || a.shards > 0) {
     refuse("--devices and --shards divide a network within one process, and several ranks compute "
@@ -663,19 +751,25 @@ Plan make_plan(const Arguments& a) {
   compare_ranks(a);
   Plan plan;
   if (!a.spec.empty()) plan.spec = pvm::load_spec(find_spec(a.spec));
-  if (a.rate_given) check_rate(a.rate);
-  if (a.rate_given && !a.spec.empty()) plan.spec = pvm::at_constant_rate(plan.spec, a.rate);
+  const auto rate = number_of<double>(a.rate);
+  if (rate) check_rate(*rate);
+  if (rate && !a.spec.empty()) plan.spec = pvm::at_constant_rate(plan.spec, *rate);
   if (!a.load.empty()) {
     plan.checkpoint = pvm::io::load_any_checkpoint(a.load, a.spec.empty() ? nullptr : &plan.spec);
     plan.spec = plan.checkpoint->spec;
   }
-  if (a.rate_given) set_rate(plan, a.rate);
+  const bool resumes = plan.resumes();
+  if (rate) set_rate(plan, *rate);
+  if (a.rate == automatic && resumes) keep_rate(plan);
   if (!a.script.empty()) plan.script = pvm::load_script(a.script);
   plan.target = a.steps_given ? static_cast<std::uint64_t>(a.steps) : plan.spec.steps;
-  const bool resumes = plan.checkpoint && plan.checkpoint->state.resumable();
   pvm::TrainerOptions& options = plan.options;
-  options.batch =
-      a.batch_given ? static_cast<int>(a.batch) : (resumes ? plan.checkpoint->state.batch : 1);
+  const auto batch = number_of<std::int64_t>(a.batch);
+  options.batch = batch ? static_cast<int>(*batch) : resumes ? plan.checkpoint->state.batch : 1;
+  plan.precision = a.precision;
+  if (a.precision.empty() || (a.precision == automatic && resumes)) {
+    plan.precision = plan.checkpoint ? plan.checkpoint->precision : "fp32";
+  }
   options.seed =
       resumes && !a.seed_given ? plan.checkpoint->seed : static_cast<std::uint64_t>(a.seed);
   if (resumes && options.seed != plan.checkpoint->seed) {
@@ -692,6 +786,7 @@ Plan make_plan(const Arguments& a) {
   options.devices = numbers_of_devices(a.devices);
   options.shards = static_cast<int>(a.shards);
   options.ranks = ranks_of_run::maker();
+  if (a.device_given) options.device = static_cast<int>(a.device);
   if (a.cache_given) options.cache_bytes = static_cast<std::size_t>(a.cache_mb) * 1'000'000;
   const std::map<std::string, pvm::BackendChoice> backends = {
       {"auto", pvm::BackendChoice::automatic},
@@ -769,17 +864,23 @@ std::string checkpoint_prefix(const std::string& out, const pvm::Spec& spec) {
 }
 
 /// The lines of the run file: the options given, and the values of those that were chosen.
-std::string settings_of(const Arguments& a, const Plan& plan, const std::string& precision) {
-  return a.settings({{"steps", std::to_string(plan.target)},
-                     {"batch", std::to_string(plan.options.batch)},
-                     {"seed", std::to_string(plan.options.seed)},
-                     {"precision", precision},
-                     {"reduce", plan.options.reduce == pvm::Reduce::sum ? "sum" : "mean"}});
+std::string settings_of(const Arguments& a, const Plan& plan) {
+  std::map<std::string, std::string> values = {
+      {"steps", std::to_string(plan.target)},
+      {"batch", std::to_string(plan.options.batch)},
+      {"seed", std::to_string(plan.options.seed)},
+      {"precision", plan.precision},
+      {"reduce", plan.options.reduce == pvm::Reduce::sum ? "sum" : "mean"}};
+  if (a.rate == automatic) {
+    values["rate"] = choose_run::text_of(plan.spec.initial_learning_rate);
+    values["rate-budget"] = "";
+  }
+  return a.settings(values);
 }
 
 /// Trains, with the callbacks that the arguments ask for, and prints a summary.
 int train(const Arguments& a, const Plan& plan, Streams& streams, pvm::TrainerBase& trainer,
-          const std::string& precision, const std::optional<pvm::TraceFile>& trace) {
+          const std::optional<pvm::TraceFile>& trace) {
   const auto interval = static_cast<std::uint64_t>(a.interval);
   const std::uint64_t pass = streams.front().length().value_or(0);
   constexpr std::uint64_t longest_pass = 10'000;
@@ -794,8 +895,7 @@ int train(const Arguments& a, const Plan& plan, Streams& streams, pvm::TrainerBa
     const std::string prefix = checkpoint_prefix(a.out, plan.spec);
     const auto every = static_cast<std::uint64_t>(a.save_every);
     checkpoints.callback.emplace(prefix, every, pvm::parse_keep(a.keep, "--keep"));
-    run_file.callback.emplace(prefix, every, settings_of(a, plan, precision),
-                              *checkpoints.callback);
+    run_file.callback.emplace(prefix, every, settings_of(a, plan), *checkpoints.callback);
   }
   if (!a.metrics.empty()) metrics.callback.emplace(a.metrics, interval);
   if (a.preview == "-") {
@@ -892,12 +992,46 @@ int evaluate(const Arguments& a, Plan& plan) {
   return 0;
 }
 
+/// Makes the choices that were left to the program, and says why in a line each.
+void choose(const Arguments& a, Plan& plan) {
+  const choose_run::Wanted wanted{.batch = a.batch == automatic,
+                                  .precision = a.precision == automatic,
+                                  .rate = a.rate == automatic,
+                                  .rate_budget = static_cast<std::uint64_t>(a.rate_budget)};
+  if (!wanted.any()) return;
+  if (plan.resumes()) {
+    const std::string& before = plan.checkpoint->chosen;
+    pvm::log(pvm::Severity::info,
+             "auto: the run keeps the checkpoint's batch, precision and rate" +
+                 (before.empty() ? "" : ", which were chosen when it began: " + before));
+    return;
+  }
+  pvm::TrialRun run{plan.spec, plan.options, plan.precision, {}, nullptr};
+  if (wanted.precision) run.precision = "fp32";
+  if (plan.checkpoint) run.start = &*plan.checkpoint;
+  const auto files = find_sources(a, plan.generated, 1);
+  plan.chosen = choose_run::by_trials(run, wanted, files, a.rate_given);
+  plan.spec = run.spec;
+  if (plan.checkpoint) plan.checkpoint->spec = run.spec;
+  plan.options.batch = run.options.batch;
+  plan.precision = run.precision;
+}
+
 template <class Precision>
 int train_in(const Arguments& a, Plan& plan, Streams& streams,
              const std::optional<pvm::TraceFile>& trace) {
-  if (a.dry_run && dry_run::on_host<Precision>(plan.options.backend)) {
-    const bool goes_on = plan.checkpoint && plan.checkpoint->state.resumable();
-    dry_run::print_memory<Precision>(plan.spec, plan.options, streams, goes_on);
+  if (!a.gpu.empty()) {
+    const std::uint64_t begin = plan.checkpoint ? plan.checkpoint->state.step : 0;
+    dry_run::print_plan<Precision>(plan.spec, plan.options, streams, pvm::gpu_model(a.gpu),
+                                   plan.target - begin, plan.target);
+    end_soon(0);
+    return 0;
+  }
+  if (a.dry_run && pvm::detail::runs_on_host<Precision>(plan.options.backend)) {
+    dry_run::print_memory<Precision>(plan.spec, plan.options, streams, plan.resumes());
+  } else if (a.dry_run && plan.options.ranks == nullptr) {
+    static_cast<void>(
+        dry_run::print_gpu_memory<Precision>(plan.spec, plan.options, streams, nullptr));
   }
   std::optional<pvm::Trainer<Precision, pvm::dynamic>> trainer;
   if (plan.checkpoint) {
@@ -906,12 +1040,13 @@ int train_in(const Arguments& a, Plan& plan, Streams& streams,
   } else {
     trainer.emplace(plan.spec, plan.options);
   }
+  if (!plan.chosen.empty()) trainer->note_choice(plan.chosen);
   if (a.dry_run) {
     dry_run::print_rate(*trainer, streams, plan.target, plan.options.cache_bytes > 0);
     end_soon(0);
     return 0;
   }
-  return train(a, plan, streams, *trainer, std::string(Precision::name), trace);
+  return train(a, plan, streams, *trainer, trace);
 }
 
 int run(const Arguments& a) {
@@ -931,14 +1066,13 @@ int run(const Arguments& a) {
                 static_cast<unsigned long long>(plan.target));
     return 0;
   }
+  if (a.device_given) pvm::use_gpu(static_cast<int>(a.device));  // for decoders, too
+  choose(a, plan);
   Streams streams = pvm::io::deal(find_sources(a, plan.generated, plan.options.batch),
                                   static_cast<std::size_t>(plan.options.batch));
-  std::string precision = a.precision;
-  if (precision.empty() && plan.checkpoint) precision = plan.checkpoint->precision;
-  if (precision == "tf32") return train_in<pvm::tf32>(a, plan, streams, trace);
-  if (precision == "bf16") return train_in<pvm::bf16>(a, plan, streams, trace);
-  if (precision == "fp16") return train_in<pvm::fp16>(a, plan, streams, trace);
-  return train_in<pvm::fp32>(a, plan, streams, trace);
+  return pvm::with_precision(plan.precision, [&]<class Precision>() {
+    return train_in<Precision>(a, plan, streams, trace);
+  });
 }
 
 /// Whether an option is for training runs only, so that it makes no sense with --write-zip.
@@ -948,7 +1082,7 @@ bool is_of_runs(const CLI::Option* option) {
   // --backend also affects decoding.
   if (name == "--backend" || name == "--quiet" || name == "--config") return false;
   return group == "Run" || group == "Output" || name == "--load" || name == "--rate" ||
-         name == "--cache-mb";
+         name == "--rate-budget" || name == "--cache-mb";
 }
 
 /// Prints the first line of a failure, as text that a terminal may be given, and returns `code`.
@@ -983,10 +1117,10 @@ std::string unexpected(const CLI::App& app, const std::vector<std::string>& argu
       {"input", "file"},       {"video", "file"},         {"source", "file"},
       {"model", "spec"},       {"settings", "config"},    {"resume", "load"},
       {"checkpoint", "load"},  {"weights", "load"},       {"output", "out"},
-      {"save", "out"},         {"device", "backend"},     {"gpu", "backend"},
-      {"cpu", "backend"},      {"dtype", "precision"},    {"workers", "threads"},
-      {"jobs", "threads"},     {"log", "metrics"},        {"frozen", "freeze"},
-      {"eval", "freeze"},      {"silent", "quiet"},       {"time", "seconds"}};
+      {"save", "out"},         {"cuda", "backend"},       {"cpu", "backend"},
+      {"dtype", "precision"},  {"workers", "threads"},    {"jobs", "threads"},
+      {"log", "metrics"},      {"frozen", "freeze"},      {"eval", "freeze"},
+      {"silent", "quiet"},     {"time", "seconds"}};
   const auto option = std::find_if(arguments.begin(), arguments.end(),
                                    [](const auto& text) { return text.starts_with('-'); });
   if (option == arguments.end()) {
@@ -1097,6 +1231,10 @@ int program(int argc, char** argv) {
     return run_command(argc, argv, "Serves a frozen network over HTTP.", serve_command::describe,
                        serve_command::serve);
   }
+  if (first == "devices") {
+    return run_command(argc, argv, "Lists the GPUs of this machine.", choose_run::describe_devices,
+                       choose_run::devices);
+  }
   if (first == "plot") {
     return run_command(argc, argv, "Draws the learning curves of runs.", plot_command::describe,
                        plot_command::plot);
@@ -1139,11 +1277,13 @@ int program(int argc, char** argv) {
   a.frames_given = app.count("--frames") > 0;
   a.cache_given = app.count("--cache-mb") > 0;
   a.keep_given = app.count("--keep") > 0;
+  a.budget_given = app.count("--rate-budget") > 0;
+  a.device_given = app.count("--device") > 0;
   a.settings = [&app](const std::map<std::string, std::string>& chosen) {
     for (const auto& [name, value] : chosen) {
       CLI::Option* const option = app.get_option("--" + name);
       option->clear();
-      option->add_result(value);
+      if (!value.empty()) option->add_result(value);
     }
     return run_file::settings(app);
   };

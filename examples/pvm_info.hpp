@@ -122,6 +122,7 @@ inline Known read_checkpoint(const Options& o) {
     }
     for (const char* key : {"batch", "seed"}) known.run[key] = number(key);
     for (const char* key : {"precision", "reduce", "engine"}) known.run[key] = text(key);
+    if (!text("chosen").empty()) known.run["chosen"] = text("chosen");
     known.run["sources"] =
         pvm::detail::parse_shallow(text("sources").empty() ? "[]" : text("sources"),
                                    file.where() + ": sources", pvm::Fault::checkpoint);
@@ -276,6 +277,9 @@ inline void print_text(const Options& o, const Known& known, const pvm::Connecto
                      known.run["batch"].dump() + " (" + known.run["reduce"].get<std::string>() +
                      "), seed " + known.run["seed"].dump() + ", folded as " +
                      known.run["engine"].get<std::string>());
+    if (known.run.contains("chosen")) {
+      line("chosen:", known.run["chosen"].get<std::string>() + ", by trials before it began");
+    }
     std::map<std::string, int> sources;
     for (const auto& source : known.run["sources"]) {
       if (source.is_string()) ++sources[source.get<std::string>()];

@@ -255,6 +255,130 @@ TEST_CASE("A dry run says what a run takes, and writes nothing", "[cli]") {
   CHECK(std::count(much.err.begin(), much.err.end(), '\n') <= 2);
 }
 
+TEST_CASE("Batch, precision and rate are chosen, kept, and as good as written by hand", "[cli]") {
+  const TempDir dir;
+  write_spec(dir);
+  const std::vector<std::string> all = {"-b", "auto", "--precision", "auto", "--rate", "auto"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), all.begin(), all.end());
+    return run(dir, more);
+  };
+  const auto found = with({"-S", "spec.json", "-n", "40", "--rate-budget", "2000", "-o", "run",
+                           "--backend", "host", "--threads", "1"});
+  INFO(found.out << found.err);
+  REQUIRE(found.code == 0);
+  CHECK(contains(found.err, "auto: batch "));
+  CHECK(contains(found.err, "auto: rate "));
+  const auto path = (dir / "run_000000040.safetensors").string();
+  const auto first = pvm::io::load_checkpoint(path);
+  CHECK(contains(first.chosen, "batch " + std::to_string(first.state.batch) + ", precision " +
+                                   first.precision + ", rate "));
+
+  // The run file has numbers, and gives the same bits without a trial.
+  const std::string settings = read_file(dir / "run.run.toml");
+  INFO(settings);
+  CHECK_FALSE(contains(settings, "auto"));
+  const auto by_hand = run(dir, {"--config", "run.run.toml", "-o", "hand"});
+  CHECK(by_hand.code == 0);
+  CHECK_FALSE(contains(by_hand.err, "auto:"));
+  const auto second = pvm::io::load_checkpoint((dir / "hand_000000040.safetensors").string());
+  CHECK(second.state.folded == first.state.folded);
+  CHECK(second.state.weights == first.state.weights);
+  CHECK(second.state.hidden_gradients == first.state.hidden_gradients);
+  CHECK(pvm::to_json_text(second.spec) == pvm::to_json_text(first.spec));
+
+  // A run that goes on keeps the choice, with and without the spec.
+  for (const char* spec : {"", "spec.json"}) {
+    std::vector<std::string> arguments = {"-L", path, "-n", "50", "-o", "more"};
+    if (*spec != '\0') arguments.insert(arguments.end(), {"-S", spec});
+    const auto more = with(arguments);
+    INFO(more.err);
+    CHECK(more.code == 0);
+    CHECK(contains(more.err, "keeps the checkpoint's batch"));
+    const auto third = pvm::io::load_checkpoint((dir / "more_000000050.safetensors").string());
+    CHECK(third.chosen == first.chosen);
+    CHECK(third.state.batch == first.state.batch);
+    CHECK(third.precision == first.precision);
+    CHECK(third.spec.initial_learning_rate == first.spec.initial_learning_rate);
+    CHECK(third.state.rates == first.state.rates);
+  }
+  const auto info = "cd '" + dir.path().string() + "' && '" PVM_CLI "' info " + path + " >said";
+  CHECK(std::system(info.c_str()) == 0);
+  CHECK(contains(read_file(dir / "said"), first.chosen));
+
+  const auto dry = with(
+      {"-S", "spec.json", "-n", "40", "--rate-budget", "2000", "--dry-run", "--backend", "host"});
+  CHECK(dry.code == 0);
+  CHECK(contains(dry.out, "expected: "));
+}
+
+TEST_CASE("Choices that cannot be made: one sentence, exit code 2", "[cli]") {
+  const TempDir dir;
+  write_spec(dir);
+  REQUIRE(run(dir, {"-q", "-S", "spec.json", "-n", "20", "-o", "run"}).code == 0);
+  const std::vector<std::pair<std::vector<std::string>, std::string>> wrong = {
+      {{"--rate", "auto", "--rate-budget", "100"}, "2000 or more"},
+      {{"--rate-budget", "5000"}, "is for --rate auto"},
+      {{"--rate", "automatic"}, "is not a number"},
+      {{"-b", "automatic"}, "is not a whole number"},
+      {{"--precision", "automatic"}, "fp16, auto"},
+      {{"--rate", "auto", "--freeze"}, "leave --rate or --freeze out"},
+      {{"--device", "0", "--backend", "host"}, "leave one of them out"},
+      {{"--device", "-1"}, "allowed: 0"},
+      {{"--gpu", "H200"}, "is for --dry-run"},
+      {{"--gpu", "B3", "--dry-run"}, "known are H200"},
+      {{"--gpu", "H200", "--dry-run", "-b", "auto"}, "nothing can be tried"},
+      {{"-L", "run_000000020.safetensors", "--rate", "auto"}, "is for new runs"}};
+  for (const auto& [arguments, said] : wrong) {
+    std::vector<std::string> all = {"--backend", "auto", "-q", "-S", "spec.json", "-n", "40"};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    const auto outcome = run(dir, all);
+    INFO(said << ": " << outcome.err);
+    CHECK(outcome.code == 2);
+    CHECK(contains(outcome.err, said));
+    CHECK(std::count(outcome.err.begin(), outcome.err.end(), '\n') == 1);
+  }
+  // Which GPUs there are depends on the machine; none has a thousand.
+  const auto none =
+      run(dir, {"--backend", "auto", "-q", "-S", "spec.json", "-n", "40", "--device", "1000"});
+  INFO(none.err);
+  CHECK(none.code == 1);
+  CHECK(std::count(none.err.begin(), none.err.end(), '\n') == 1);
+  const auto listed = std::system("'" PVM_CLI "' devices >/dev/null 2>&1");
+  CHECK((WEXITSTATUS(listed) == 0 || WEXITSTATUS(listed) == 1));
+}
+
+TEST_CASE("A dry run knows GPUs that are not there", "[cli]") {
+  const TempDir dir;
+  const auto plan = [&](const std::string& spec, const std::string& gpu, const std::string& batch,
+                        const std::string& precision) {
+    return run(dir,
+               {"--backend", "auto", "-S", std::string(PVM_MODEL_ZOO) + "/" + spec + ".json", "-n",
+                "1000", "--dry-run", "--gpu", gpu, "-b", batch, "--precision", precision});
+  };
+  const auto small = plan("small", "h200", "1", "bf16");
+  INFO(small.out << small.err);
+  if (contains(small.err, "built without CUDA")) {
+    CHECK(small.code == 1);
+    return;
+  }
+  CHECK(small.code == 0);
+  for (const char* part : {"memory of the GPU H200, by purpose:", "weights, high and low halves",
+                           "past of activity", "frames of the next steps", "tables of rates",
+                           "CUDA itself", "at most", "whole units: H200", "by an estimate"}) {
+    CHECK(contains(small.out, part));
+  }
+  const auto batch = plan("large", "RTX 4090", "64", "fp16");
+  INFO(batch.out << batch.err);
+  CHECK(batch.code == 0);
+  CHECK(contains(batch.out, "RTX 4090"));
+  const auto much = plan("large", "L4", "60000", "fp32");
+  INFO(much.err);
+  CHECK(much.code == 1);
+  CHECK(contains(much.err, "choose a smaller spec or a smaller batch"));
+  CHECK(names_in(dir.path()).empty());
+}
+
 #if !defined(__SANITIZE_ADDRESS__)
 TEST_CASE("Memory is estimated within 5 % for all specs of the model zoo", "[cli]") {
   const TempDir dir;

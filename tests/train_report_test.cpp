@@ -4,6 +4,7 @@
 /// The report of a run: its numbers add up, and its sentence names the bottleneck.
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -217,6 +218,41 @@ TEST_CASE("A trace shows the stages, their threads and the way of frames", "[tra
     if (callback.name == "Checkpoints") saving = callback.seconds;
   }
   CHECK(seconds["Checkpoints"] == Approx(saving).margin(1e-4));
+}
+
+namespace shown {
+
+thread_local std::vector<std::string> open;  // the spans of this thread that last
+std::atomic<int> begun = 0, wrong = 0;
+
+constexpr pvm::trace::Ranges ranges{[](const char* name) {
+                                      open.emplace_back(name);
+                                      ++begun;
+                                    },
+                                    [] {
+                                      if (open.empty()) ++wrong;
+                                      if (!open.empty()) open.pop_back();
+                                    }};
+
+}  // namespace shown
+
+TEST_CASE("Spans are shown to profilers while they last, one inside of another",
+          "[train][report]") {
+  pvm::trace::also_show(&shown::ranges);
+  {
+    const pvm::trace::Span outer("outer");
+    pvm::trace::Span inner("inner");
+    CHECK(shown::open == std::vector<std::string>{"outer", "inner"});
+    inner.end();
+    CHECK(shown::open == std::vector<std::string>{"outer"});
+  }
+  pvm::Trainer<> trainer(tiny_spec());
+  io::Synthetic frames;
+  trainer.fit(frames, pvm::Steps{20});
+  pvm::trace::also_show(nullptr);
+  CHECK(shown::open.empty());
+  CHECK(shown::begun > 22);
+  CHECK(shown::wrong == 0);
 }
 
 TEST_CASE("A trace of a long run keeps its beginning and its end, in bounded memory",

@@ -8,18 +8,25 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include <pvm/engine/choose.hpp>
 #include <pvm/engine/cuda/batch/engine.hpp>
 #include <pvm/engine/cuda/device/time.hpp>
 #include <pvm/engine/cuda/general/engine.hpp>
+#include <pvm/engine/cuda/plan_engine.hpp>
 #include <pvm/engine/cuda/units/engine.hpp>
+#include <pvm/engine/device_plan.hpp>
 #include <pvm/io/synthetic.hpp>
+#include <pvm/model/connectome.hpp>
+#include <pvm/model/json.hpp>
 #include <pvm/readout/gpu/mlp.hpp>
 #include <pvm/readout/mlp.hpp>
 #include <pvm/train/trainer.hpp>
@@ -555,4 +562,63 @@ TEST_CASE("A readout on the GPU learns beside a trainer there, and goes on from 
   loop.attach(nullptr);  // from then on it learns nothing
   loop.step(frame);
   CHECK(saved(own) == in_loop);
+}
+
+namespace {
+
+/// Compares what the engine for `spec` plans to take with what it takes.
+template <class Precision>
+void takes_what_it_plans(const pvm::Spec& spec, int batch) {
+  using namespace pvm::detail;
+  const auto plan =
+      plan_cuda_engine<Precision, pvm::dynamic, pvm::RuntimeNetwork>(spec, batch, {}, nullptr);
+  const auto planned = static_cast<double>(pvm::sum_of(plan.parts));
+  const std::size_t before = emulated_cuda::Memory::get().used();
+  CHECK(plan.free == emulated_cuda::facts.memory - before);
+  auto engine = make_cuda_engine<Precision, pvm::dynamic, pvm::RuntimeNetwork>(
+      spec, batch, {.restored_next = true});
+  const auto taken = static_cast<double>(emulated_cuda::Memory::get().used() - before);
+  INFO(spec.name << ", " << Precision::name << ", batch " << batch << ": " << plan.engine
+                 << ": planned " << planned << ", taken " << taken);
+  CHECK(std::abs(taken / planned - 1) < 0.05);
+  CHECK(engine.device_memory() == pvm::sum_of(plan.parts));
+  CHECK(engine.description().substr(0, 20) == plan.engine.substr(0, 20));
+  engine.reserve_frames(std::size_t{1} << 20, 10);
+  CHECK(engine.device_memory() == pvm::sum_of(plan.parts) + 10 * spec.frame_size());
+}
+
+}  // namespace
+
+TEST_CASE("Engines take the device memory that they plan, for all specs of the model zoo") {
+  const Different as_large_as_an_h200({.multiprocessors = 132, .memory = std::size_t{140} << 30});
+  std::set<std::size_t> seen;  // several specs differ in their rates only
+  for (const auto& file : std::filesystem::directory_iterator(PVM_MODEL_ZOO)) {
+    const auto spec = pvm::load_spec(file.path());
+    const std::size_t weights = pvm::make_connectome(spec).weights;
+    if (!seen.insert(weights).second || weights > 20'000'000) continue;
+    takes_what_it_plans<pvm::fp32>(spec, 1);
+    takes_what_it_plans<pvm::bf16>(spec, 1);
+    takes_what_it_plans<pvm::bf16>(spec, 64);
+  }
+  CHECK(seen.size() > 3);
+}
+
+TEST_CASE("A GPU that is not there is planned for, and one that is can be chosen") {
+  const Different without({.found = cudaErrorNoDevice});
+  pvm::Spec spec = train_test::tiny_spec();
+  const auto plan = pvm::plan_on_gpu<pvm::bf16>(spec, 16, &pvm::gpu_model("H100 PCIe"));
+  CHECK(train_test::contains(plan.engine, "H100 PCIe"));
+  CHECK(train_test::contains(plan.engine, "weights swept"));
+  CHECK(plan.parts.size() > 5);
+  CHECK(plan.free == std::size_t{80} << 30);
+  CHECK(train_test::contains(train_test::error_of([] { pvm::use_gpu(0); }), "no NVIDIA GPU"));
+  const Different with({});
+  REQUIRE(pvm::gpus().size() == 1);
+  CHECK(pvm::gpus().front().name == "emulated");
+  pvm::use_gpu(0);
+  CHECK(train_test::contains(train_test::error_of([] { pvm::use_gpu(1); }),
+                             "there is no GPU 1; there is 0: emulated"));
+  CHECK(train_test::contains(train_test::error_of([&] { pvm::Trainer<>(spec, {.device = 7}); }),
+                             "there is no GPU 7"));
+  CHECK(pvm::Trainer<>(spec, {.device = 0}).device_memory() > 0);
 }

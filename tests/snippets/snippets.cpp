@@ -22,6 +22,8 @@
 #include <pvm/pvm.hpp>
 #include <pvm/readout/clips.hpp>
 #include <pvm/readout/compare.hpp>
+#include <pvm/train/auto_rate.hpp>
+#include <pvm/train/auto_speed.hpp>
 
 #include "../catch.hpp"
 #include "../temp_dir.hpp"
@@ -155,6 +157,21 @@ void follow_streams(const pvm::io::Checkpoint& network,
   CHECK(seen_right.get().frame == 0);
   quantize_run(frames);
   std::filesystem::current_path(before);
+}
+
+void choose_by_trials(const pvm::Spec& spec) {
+  const int side = spec.frame_side();
+  // [trials]
+  pvm::TrialRun run{spec, {}, "fp32", {}};
+  run.clips = pvm::read_trial_clips({pvm::io::opener("synthetic:1")}, {side, side, 3});
+  const pvm::SpeedChoice speed = pvm::choose_speed(run, {.precision = false, .seconds = 0.05});
+  run.options.batch = speed.chosen.batch;
+  const pvm::RateChoice rate = pvm::find_rate(run, 2'000);  // steps of all trials at most
+  std::printf("%s\n%s\n", speed.why().c_str(), rate.why().c_str());
+  const pvm::Spec chosen = pvm::at_constant_rate(spec, rate.rate);
+  // [/trials]
+  CHECK(chosen.initial_learning_rate == rate.rate);
+  CHECK(rate.steps <= 2000);
 }
 
 void train_and_read(const pvm::Spec& spec, const std::string& path) {

@@ -30,6 +30,12 @@
 
 namespace pvm::inline v0::trace {
 
+/// What else shows spans while they last, such as a profiler.
+struct Ranges {
+  void (*begin)(const char* name);
+  void (*end)();  ///< of the span of this thread that began last
+};
+
 namespace detail {
 
 using Clock = std::chrono::steady_clock;
@@ -113,6 +119,7 @@ struct Recorder {
   std::atomic<std::int64_t> started = 0;      // the clock at the start of the current one
   std::atomic<std::uint64_t> flows = 0;       // number of flows begun
   std::atomic<std::int64_t> ready = 0;        // see `frames_ready`
+  std::atomic<const Ranges*> shown{};         // see `also_show`
   std::mutex mutex;                           // guards `buffers`
   std::vector<std::shared_ptr<Buffer>> buffers;
 };
@@ -171,6 +178,10 @@ inline void start() {
 /// Ends it. What was recorded stays until the next `start`.
 inline void stop() noexcept { detail::recorder().on = false; }
 
+/// From now on all spans are shown by `ranges`, too, which must live as long as the program; null:
+/// by nobody. Spans end in the reverse of the order in which they begin on their thread.
+inline void also_show(const Ranges* ranges) noexcept { detail::recorder().shown = ranges; }
+
 /// Names the calling thread in traces.
 inline void name_thread_in_traces(const std::string& name) {
   detail::ThreadState& thread = detail::this_thread();
@@ -193,7 +204,13 @@ class Span {
   /// `name`: a literal, or a text that lives as long as the program; `key` too, which says what
   /// `value` is.
   explicit Span(const char* name, const char* key = nullptr, double value = 0) noexcept
-      : name_(name), key_(key), value_(value), begin_(detail::Clock::now()) {}
+      : name_(name),
+        key_(key),
+        value_(value),
+        shown_(detail::recorder().shown.load(std::memory_order_relaxed)),
+        begin_(detail::Clock::now()) {
+    if (shown_ != nullptr) shown_->begin(name);
+  }
   ~Span() {
     if (!ended_) end();
   }
@@ -205,6 +222,7 @@ class Span {
   /// Ends the span, and returns its seconds. Shorter ones than `least` seconds are not recorded.
   double end(double least = 0) {
     ended_ = true;
+    if (shown_ != nullptr) shown_->end();
     const auto passed = detail::Clock::now() - begin_;
     const double seconds = std::chrono::duration<double>(passed).count();
     if (on() && seconds >= least) {
@@ -218,6 +236,7 @@ class Span {
   const char* name_;
   const char* key_;
   double value_;
+  const Ranges* shown_;
   detail::Clock::time_point begin_;
   bool ended_ = false;
 };

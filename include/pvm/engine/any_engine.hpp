@@ -47,6 +47,9 @@ class AnyEngine {
   [[nodiscard]] std::string description() { return held_->description(); }
   /// The seconds for which a device has computed; nullopt if the engine uses none or does not say.
   [[nodiscard]] std::optional<double> device_seconds() { return held_->device_seconds(); }
+  /// Bytes of a device's memory that the engine has taken, those of stored frames included; 0 if
+  /// it uses none.
+  [[nodiscard]] std::size_t device_memory() { return held_->device_memory(); }
   /// Lets `follower` work behind the steps on the engine's device; null: nobody. False if the
   /// engine has no place for it.
   bool follow(StepFollower* follower) { return held_->follow(follower); }
@@ -80,6 +83,7 @@ class AnyEngine {
     virtual void restore(const EngineState& state) = 0;
     virtual std::string description() = 0;
     virtual std::optional<double> device_seconds() = 0;
+    virtual std::size_t device_memory() = 0;
     virtual bool follow(StepFollower* follower) = 0;
     virtual std::size_t reserve_frames(std::size_t budget, std::size_t frames) = 0;
     virtual void store_frames(std::size_t first, std::span<const std::uint8_t> pixels) = 0;
@@ -120,6 +124,13 @@ class AnyEngine {
         return engine.device_seconds();
       } else {
         return std::nullopt;
+      }
+    }
+    std::size_t device_memory() override {
+      if constexpr (requires { engine.memory_needed() + engine.stored_bytes(); }) {
+        return engine.memory_needed() + engine.stored_bytes();
+      } else {
+        return 0;
       }
     }
     bool follow(StepFollower* follower) override {

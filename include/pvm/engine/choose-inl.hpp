@@ -23,11 +23,7 @@ PVM_INLINE AnyEngine choose_engine(const Spec& spec, int batch, const EngineOpti
     }
     required = true;
   }
-  if (gpu == nullptr && required) {
-    throw Error(Fault::device,
-                "this program was built without CUDA, so no GPU can be used; build it with nvcc "
-                "(PVM_CUDA=ON) or choose the host backend");
-  }
+  if (gpu == nullptr && required) throw Error(Fault::device, built_without_cuda);
   if (gpu == nullptr || wanted == BackendChoice::host) return host(spec, batch, options);
   std::string why;
   if (!gpu->available(&why)) {

@@ -12,19 +12,24 @@
 
 #include <concepts>
 #include <string>
+#include <vector>
 
 #include <pvm/core/config.hpp>
 #include <pvm/core/error.hpp>
 #include <pvm/core/log.hpp>
 #include <pvm/core/tags.hpp>
 #include <pvm/engine/any_engine.hpp>
+#include <pvm/engine/device_plan.hpp>
 #include <pvm/engine/engine.hpp>
+#include <pvm/engine/gpu_info.hpp>
 #include <pvm/engine/host/engine.hpp>
 #include <pvm/model/network.hpp>
 #include <pvm/model/spec.hpp>
 
 #if defined(__CUDACC__)
+#include <pvm/engine/cuda/device/gpus.hpp>
 #include <pvm/engine/cuda/make_engine.hpp>
+#include <pvm/engine/cuda/plan_engine.hpp>
 #endif
 
 namespace pvm::inline v0 {
@@ -74,14 +79,32 @@ using DefaultBackend = std::conditional_t<detail::may_use_gpu<Net>, automatic, h
 
 namespace detail {
 
+/// The sentence of a program without GPU engines.
+inline constexpr const char* built_without_cuda =
+    "this program was built without CUDA, so no GPU can be used; build it with nvcc "
+    "(PVM_CUDA=ON) or choose the host backend";
+
 using MakeEngine = AnyEngine (*)(const Spec& spec, int batch, const EngineOptions& options);
 
-/// The engines of a GPU: whether there is one (if not, the text says why not), and how to make an
-/// engine on it.
+/// The engines of a GPU: whether there is one (if not, the text says why not), how to make an
+/// engine on it, which GPUs there are, how to choose one (device/gpus.hpp), and what an engine
+/// takes (plan_engine.hpp).
 struct GpuEngines {
   bool (*available)(std::string* why);
   MakeEngine make;
+  std::vector<GpuInfo> (*list)(std::string* why);
+  void (*choose)(int index);
+  DevicePlan (*plan)(const Spec& spec, int batch, const EngineOptions& options,
+                     const GpuModel* model);
 };
+
+#if defined(__CUDACC__)
+/// Those that this file can compile.
+template <class Precision, int Batch, class Net>
+inline constexpr GpuEngines compiled_gpu_engines{
+    cuda_available, make_cuda_engine<Precision, Batch, Net>, list_gpus, choose_gpu,
+    plan_cuda_engine<Precision, Batch, Net>};
+#endif
 
 /// Makes the engine of a run: by `gpu`, which is null in a program without GPU engines, or by
 /// `host`. Throws Fault::device if a GPU is `required` but cannot be used, and what the engines
@@ -150,8 +173,7 @@ const GpuEngines* gpu_engines() {
     return gpu_engines_in_library<Precision>();
   } else {
 #if defined(__CUDACC__)
-    static constexpr GpuEngines engines{cuda_available, make_cuda_engine<Precision, Batch, Net>};
-    return &engines;
+    return &compiled_gpu_engines<Precision, Batch, Net>;
 #else
     return nullptr;
 #endif
@@ -170,7 +192,47 @@ AnyEngine make_engine(const Spec& spec, int batch, const EngineOptions& options,
                        gpu_engines<Precision, Batch, Net, Backend>());
 }
 
+/// Whether a run of a spec in this precision would be on the host.
+template <class Precision, class Backend = DefaultBackend<RuntimeNetwork>>
+bool runs_on_host(BackendChoice wanted) {
+  if (std::same_as<Precision, tf32> || wanted == BackendChoice::cuda) return false;
+  const GpuEngines* const gpu = gpu_engines<Precision, dynamic, RuntimeNetwork, Backend>();
+  std::string why;
+  return wanted == BackendChoice::host || gpu == nullptr || !gpu->available(&why);
+}
+
 }  // namespace detail
+
+/// The GPUs that this process sees; none, and why, if there are none. In a program built without
+/// CUDA there are none.
+template <class Backend = DefaultBackend<RuntimeNetwork>>
+std::vector<GpuInfo> gpus(std::string* why = nullptr) {
+  const auto* const gpu = detail::gpu_engines<fp32, dynamic, RuntimeNetwork, Backend>();
+  if (gpu != nullptr) return gpu->list(why);
+  if (why != nullptr) *why = detail::built_without_cuda;
+  return {};
+}
+
+/// Makes GPU `index` of `gpus()` the one that this thread and the library's own threads use. Other
+/// threads of the program make it current by themselves (cudaSetDevice, or this). Throws Error
+/// (Fault::device) if there is no such GPU; the sentence lists those there are.
+template <class Backend = DefaultBackend<RuntimeNetwork>>
+void use_gpu(int index) {
+  const auto* const gpu = detail::gpu_engines<fp32, dynamic, RuntimeNetwork, Backend>();
+  if (gpu == nullptr) throw Error(Fault::device, detail::built_without_cuda);
+  gpu->choose(index);
+}
+
+/// What a run of `spec`, which must be valid, takes on a GPU of the kind `model` (see `gpu_model`),
+/// which need not be there; null: on this thread's current GPU. Throws Error: Fault::device if the
+/// program was built without CUDA, there is no GPU to ask, or no engine can run this; Fault::usage.
+template <class Precision, class Backend = DefaultBackend<RuntimeNetwork>>
+DevicePlan plan_on_gpu(const Spec& spec, int batch, const GpuModel* model = nullptr,
+                       const EngineOptions& options = {}) {
+  const auto* const gpu = detail::gpu_engines<Precision, dynamic, RuntimeNetwork, Backend>();
+  if (gpu == nullptr) throw Error(Fault::device, detail::built_without_cuda);
+  return gpu->plan(spec, batch, options, model);
+}
 
 }  // namespace pvm::inline v0
 

@@ -295,6 +295,7 @@ inline Checkpoint load_safetensors(const std::filesystem::path& path, const Spec
   checkpoint.reduce = one_of(file, "reduce", {"mean", "sum"}) == "sum" ? Reduce::sum : Reduce::mean;
   checkpoint.seed = parse_number<std::uint64_t>(file, "seed");
   checkpoint.modes = text_or(file.metadata(), "modes", "");
+  checkpoint.chosen = text_or(file.metadata(), "chosen", "");
   read_state(file, checkpoint);
   read_streams(file, checkpoint);
   return checkpoint;
@@ -394,6 +395,7 @@ inline Metadata metadata_of(const Checkpoint& checkpoint) {
                   {"source_marks", marks.dump(-1, ' ', false, replace)}};
   for (const auto& [key, text] : checkpoint.extras.texts) all[key] = text;
   if (!checkpoint.modes.empty()) all["modes"] = checkpoint.modes;
+  if (!checkpoint.chosen.empty()) all["chosen"] = as_saved(checkpoint.chosen);
   if (state.plan1) {
     all["period1"] = std::to_string(state.plan1->period);
     all["terms1"] = std::to_string(state.plan1->terms);

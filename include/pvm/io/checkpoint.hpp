@@ -59,6 +59,7 @@ struct Checkpoint {
   std::uint64_t seed = 0;            ///< of the initial weights
   Extras extras{};                   ///< of a readout, if there is one
   std::string modes{};               ///< `Modes::text()`; empty: none
+  std::string chosen{};              ///< what the run had chosen by trials; empty: nothing
 };
 
 namespace detail {

@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include <pvm/core/tags.hpp>
 #include <pvm/engine/host/host_rule.hpp>
@@ -18,28 +17,19 @@
 #include <pvm/engine/host/update_scheme.hpp>
 #include <pvm/engine/host/weight_layout.hpp>
 #include <pvm/engine/host/weight_store.hpp>
+#include <pvm/engine/memory_part.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/network.hpp>
 #include <pvm/model/spec.hpp>
 
 namespace pvm::inline v0 {
 
-/// Memory for one purpose.
-struct MemoryPart {
-  std::string purpose;
-  std::size_t bytes = 0;
-};
-
 /// What a run takes all the time, and what it takes besides at its start and when it saves.
 struct MemoryEstimate {
-  std::vector<MemoryPart> parts{};
+  MemoryParts parts{};
   MemoryPart passing{};  ///< the largest of what is taken for a moment only
 
-  [[nodiscard]] std::size_t lasting() const {
-    std::size_t sum = 0;
-    for (const MemoryPart& part : parts) sum += part.bytes;
-    return sum;
-  }
+  [[nodiscard]] std::size_t lasting() const { return sum_of(parts); }
   /// The most that is taken at once.
   [[nodiscard]] std::size_t peak() const { return lasting() + passing.bytes; }
 };

@@ -67,9 +67,18 @@ PVM_INLINE void Metrics::refuse(const std::string& why) const {
 }
 
 PVM_INLINE void Metrics::check_name(const std::string& name) const {
-  constexpr std::array<std::string_view, 11> keys = {
-      "step",    "fps",       "loss",     "mse",  "psnr", "persistence_mse", "persistence_psnr",
-      "seconds", "memory_mb", "commands", "modes"};
+  constexpr std::array<std::string_view, 12> keys = {"step",
+                                                     "fps",
+                                                     "loss",
+                                                     "mse",
+                                                     "psnr",
+                                                     "persistence_mse",
+                                                     "persistence_psnr",
+                                                     "seconds",
+                                                     "memory_mb",
+                                                     "gpu_memory_mb",
+                                                     "commands",
+                                                     "modes"};
   const auto has_name = [&](const auto& own) { return own.first == name; };
   if (std::find(keys.begin(), keys.end(), name) != keys.end() ||
       std::any_of(own_.begin(), own_.end(), has_name)) {
@@ -99,6 +108,9 @@ PVM_INLINE void Metrics::append(const Moment& moment) {
   line["persistence_psnr"] = psnr(persistence_mse(moment.score));
   line["seconds"] = seconds_before_ + moment.seconds;
   line["memory_mb"] = static_cast<double>(resident_bytes() / 100'000) / 10;
+  if (const std::size_t bytes = moment.trainer.device_memory(); bytes > 0) {
+    line["gpu_memory_mb"] = static_cast<double>(bytes / 100'000) / 10;
+  }
   for (auto& [name, value] : own_) line[name] = value(moment);
   if (moment.trainer.commands() > commands_) {
     const auto& obeyed = moment.trainer.obeyed();

@@ -39,6 +39,8 @@ struct TrainerOptions {
   int shards = 0;  ///< CUDA: parts that the network is divided into on these GPUs; 0: one on each
   /// Chooses at run time among the backends that the Trainer's Backend allows.
   BackendChoice backend = BackendChoice::automatic;
+  /// CUDA: which of `gpus()`; -1: the one that is current in this thread.
+  int device = -1;
   /// Bytes that decoded frames may take in the engine's store, so that later passes need no
   /// decoding. 0: no frames are kept. The default is a quarter of the host's free memory, or half
   /// of the GPU's.
@@ -52,8 +54,8 @@ struct TrainerOptions {
 /// Precision: `fp32`, `tf32` (GPU only), `bf16` or `fp16`. Batch: the number of independent
 /// sequences that share the weights, or `dynamic` (`TrainerOptions::batch`). Net: a Network, or
 /// RuntimeNetwork for a spec known at run time. Backend: `host`, `cuda` or `automatic`. If there
-/// are several GPUs, the one that is current in the constructing thread is used; other threads that
-/// use the trainer must make it current too (cudaSetDevice).
+/// are several GPUs, `TrainerOptions::device` is used, or the one that is current in the
+/// constructing thread; other threads that use the trainer must make it current too (`use_gpu`).
 ///
 ///     pvm::Trainer<> trainer{pvm::load_spec("model_zoo/tiny.json")};
 ///     trainer.fit(source, pvm::Steps{10'000}, pvm::Progress{});
@@ -162,6 +164,7 @@ class Trainer : public TrainerBase {
     engine.devices = options.devices;
     engine.shards = options.shards;
     const int batch = Batch == dynamic ? options.batch : Batch;
+    if (options.device >= 0) use_gpu<Backend>(options.device);
     if (options.ranks != nullptr) {
       if (!options.devices.empty() || options.shards > 0) {
         throw Error(Fault::usage, "ranks compute on the host; leave devices and shards out");

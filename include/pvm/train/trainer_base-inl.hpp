@@ -233,6 +233,7 @@ PVM_INLINE io::Checkpoint TrainerBase::checkpoint() {
   io::Checkpoint all{spec_, engine_.save(), std::move(streams), precision_, options_.reduce, seed_};
   if (readout_ != nullptr) readout_->save(all.extras);
   all.modes = modes_.text();
+  all.chosen = chosen_;
   return all;
 }
 
@@ -269,6 +270,7 @@ PVM_INLINE void TrainerBase::restore(const io::Checkpoint& checkpoint) {
   streams_ = checkpoint.streams;
   resumed_ = state.resumable();
   if (resumed_) seed_ = checkpoint.seed;
+  chosen_ = checkpoint.chosen;
 }
 
 PVM_INLINE void TrainerBase::save(const std::filesystem::path& path) {
@@ -545,6 +547,9 @@ PVM_INLINE void TrainerBase::count_for_trace(const Feed& feed) {
   trace::counter("frames read ahead", static_cast<double>(trace::frames_ready()));
   trace::counter("frame cache (MB)", static_cast<double>(feed.cached_bytes()) / 1e6);
   trace::counter("resident memory (MB)", static_cast<double>(resident_bytes()) / 1e6);
+  if (const std::size_t bytes = engine_.device_memory(); bytes > 0) {
+    trace::counter("GPU memory (MB)", static_cast<double>(bytes) / 1e6);
+  }
 }
 
 PVM_INLINE void TrainerBase::teach(const io::Label& label) {

@@ -170,6 +170,9 @@ class TrainerBase {
   }
   /// One line for logs: which engine runs on which device.
   [[nodiscard]] std::string description() { return engine_.description(); }
+  /// Bytes of a GPU's memory that the run has taken; 0 on the host. What CUDA itself takes there is
+  /// not counted.
+  [[nodiscard]] std::size_t device_memory() { return engine_.device_memory(); }
   /// The shape of the frames that the network sees.
   [[nodiscard]] io::FrameShape frame_shape() const {
     return {spec_.frame_side(), spec_.frame_side(), spec_.input_channels};
@@ -201,6 +204,11 @@ class TrainerBase {
   [[nodiscard]] std::span<const std::uint8_t> last_frames() { return last_frames(batch()); }
   /// The label of that frame.
   [[nodiscard]] const io::Label& last_label() const noexcept { return last_label_; }
+
+  /// What was chosen by trials before the run, as one line ("batch 16, precision bf16"); empty:
+  /// nothing. Checkpoints hold it.
+  [[nodiscard]] const std::string& chosen() const noexcept { return chosen_; }
+  void note_choice(std::string chosen) { chosen_ = std::move(chosen); }
 
   /// The run's place in each stream: the frames that come next. Empty before the first `fit`.
   [[nodiscard]] const std::vector<io::StreamState>& places() const noexcept { return streams_; }
@@ -417,6 +425,7 @@ class TrainerBase {
   AnyEngine engine_;
   std::string precision_;
   std::uint64_t seed_;
+  std::string chosen_;
   Options options_;
   std::vector<StreamState> streams_;         // the run's places, one for each sequence
   std::vector<io::Position> end_positions_;  // the sources' positions at the end of the last `fit`

@@ -541,6 +541,7 @@ inline void Live::write_status(const Moment& moment) {
   std::size_t pages = 0, resident = 0;
   std::ifstream("/proc/self/statm") >> pages >> resident;
   status["memory_bytes"] = resident * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  status["gpu_memory_bytes"] = trainer.device_memory();
   status["bottleneck"] = bottleneck(trainer.report_so_far(moment));
   status["curve"] = curve_.json();
   status["labels_with"] = teacher_ ? teacher_->count(io::LabelState::present) : 0;

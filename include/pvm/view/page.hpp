@@ -353,7 +353,7 @@ function show_status() {
   const last = list => { const v = list[list.length - 1]; return v == null ? "" : v.toFixed(1) + " dB"; };
   $("ours").textContent = last(status.curve.psnr); $("theirs").textContent = last(status.curve.persistence_psnr);
   const facts = [["modes", status.modes || "none"], ["frames from", status.source === undefined ? "-" : `${status.source}, frame ${status.frame}, pass ${status.pass}`],
-    ["bottleneck", status.bottleneck], ["memory", mega(status.memory_bytes)], ["weights", status.weights.toLocaleString("en")],
+    ["bottleneck", status.bottleneck], ["memory", mega(status.memory_bytes) + (status.gpu_memory_bytes > 0 ? `, ${mega(status.gpu_memory_bytes)} of the GPU` : "")], ["weights", status.weights.toLocaleString("en")],
     ["sequences", status.batch], ["engine", status.engine]];
   $("facts").replaceChildren(...facts.flatMap(([name, value]) => {
     const dt = document.createElement("dt"), dd = document.createElement("dd");

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include <pvm/core/error.hpp>
+#include <pvm/engine/cuda/device/gpus.hpp>
 #include <pvm/io/gpu/device_bytes.hpp>
 #include <pvm/io/gpu/picture_kernel.cuh>
 #include <pvm/io/jpeg_batches.hpp>
@@ -33,7 +34,7 @@ class GpuJpegDecoder {
  public:
   /// Throws Fault::device if there is no GPU or nvJPEG cannot use it.
   GpuJpegDecoder() {
-    detail::check_decoding(cudaGetDevice(&device_), "looking for a GPU");
+    detail::check_decoding(pvm::detail::gpu_of_thread(&device_), "looking for a GPU");
     hardware_ = nvjpegCreateEx(NVJPEG_BACKEND_HARDWARE, nullptr, nullptr, 0, &handle_) ==
                 NVJPEG_STATUS_SUCCESS;
     bool made = hardware_ || nvjpegCreateEx(NVJPEG_BACKEND_DEFAULT, nullptr, nullptr, 0,

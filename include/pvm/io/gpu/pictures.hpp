@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include <pvm/engine/cuda/device/gpus.hpp>
 #include <pvm/io/gpu/device_bytes.hpp>
 #include <pvm/io/gpu/jpeg_decoder.hpp>
 #include <pvm/io/image_list.hpp>
@@ -60,7 +61,7 @@ class GpuPictureDecoder {
     static std::mutex mutex;
     static auto* const all = new std::map<int, std::unique_ptr<JpegBatches<GpuJpegDecoder>>>;
     int device = 0;
-    detail::check_decoding(cudaGetDevice(&device), "looking for a GPU");
+    detail::check_decoding(pvm::detail::gpu_of_thread(&device), "looking for a GPU");
     const std::lock_guard lock(mutex);
     auto& batches = (*all)[device];
     if (!batches) batches = std::make_unique<JpegBatches<GpuJpegDecoder>>();

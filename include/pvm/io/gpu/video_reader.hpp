@@ -18,6 +18,7 @@
 
 #include <pvm/core/error.hpp>
 #include <pvm/core/trace.hpp>
+#include <pvm/engine/cuda/device/gpus.hpp>
 #include <pvm/io/byte_queue.hpp>
 #include <pvm/io/gpu/nvdec.hpp>
 #include <pvm/io/orientation.hpp>
@@ -50,7 +51,7 @@ class GpuVideoReader {
   GpuVideoReader(std::string path, const FrameShape& shape, const Orientation& orientation,
                  std::size_t decoders)
       : path_(std::move(path)), packets_(path_), shape_(shape) {
-    detail::check_decoding(cudaGetDevice(&device_), "looking for a GPU");
+    detail::check_decoding(pvm::detail::gpu_of_thread(&device_), "looking for a GPU");
     const std::size_t used = packets_.segments() ? decoders : 1;
     for (std::size_t i = 0; i < used; ++i) {
       lanes_.push_back(std::make_unique<Lane>(packets_.parameters(), device_, shape, orientation));

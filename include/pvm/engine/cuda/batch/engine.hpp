@@ -47,6 +47,7 @@
 #include <pvm/engine/cuda/run/staging.hpp>
 #include <pvm/engine/engine.hpp>
 #include <pvm/engine/history.hpp>
+#include <pvm/engine/memory_part.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/spec.hpp>
 #include <pvm/unit/activation.hpp>
@@ -80,8 +81,7 @@ class CudaBatchEngine : public detail::EngineRun {
         kernels_(scheme_, plan_, device_),
         steps_(scheme_, kernels_, memory_, rates_, streams_) {
     kernels_.require_shared_memory(device_);
-    detail::require_memory(memory_needed(), " with a batch of " + std::to_string(batch_),
-                           "batch or spec");
+    detail::require_memory(*this, " with a batch of " + std::to_string(batch_), "batch or spec");
     memory_.allocate(streams_);
     staging_.allocate(staging_sizes());
     if (!options.restored_next) start_state(0, nullptr);
@@ -185,6 +185,14 @@ class CudaBatchEngine : public detail::EngineRun {
   /// Bytes of device memory the engine takes.
   [[nodiscard]] std::size_t memory_needed() const {
     return memory_.bytes() + staging_sizes().bytes();
+  }
+  /// The same by purpose.
+  [[nodiscard]] MemoryParts memory_parts() const {
+    MemoryParts parts = memory_.parts();
+    const detail::StagingSizes staged = staging_sizes();
+    parts.push_back({"frames of the next steps", staged.frame_bytes()});
+    parts.push_back({"tables of rates", staged.bytes() - staged.frame_bytes()});
+    return parts;
   }
 
  private:

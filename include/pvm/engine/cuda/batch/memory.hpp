@@ -17,6 +17,7 @@
 #include <pvm/engine/cuda/batch/tuning.hpp>
 #include <pvm/engine/cuda/device/check.hpp>
 #include <pvm/engine/cuda/run/streams.hpp>
+#include <pvm/engine/memory_part.hpp>
 
 namespace pvm::inline v0::detail::batch {
 
@@ -63,17 +64,27 @@ class Memory {
   }
 
   /// Bytes of device memory that `allocate` takes.
-  [[nodiscard]] std::size_t bytes() const {
-    std::size_t sum = 0;
+  [[nodiscard]] std::size_t bytes() const { return sum_of(parts()); }
+  /// The same by purpose.
+  [[nodiscard]] MemoryParts parts() const {
+    MemoryParts parts;
+    const auto add = [&](const char* purpose, std::size_t bytes) {
+      if (parts.empty() || parts.back().purpose != purpose) parts.push_back({purpose, 0});
+      parts.back().bytes += bytes;
+    };
     visit_tables(*this, [&](const auto& array, const auto& from) {
-      sum += from.size() * sizeof(*array.get());
+      add("plan", from.size() * sizeof(*array.get()));
     });
-    visit_zeros(*this, [&](const auto& array, std::size_t n) { sum += n * sizeof(*array.get()); });
-    return sum;
+    visit_zeros(*this, [&](const auto& array, std::size_t n, const char* purpose) {
+      add(purpose, n * sizeof(*array.get()));
+    });
+    std::erase_if(parts, [](const MemoryPart& part) { return part.bytes == 0; });
+    return parts;
   }
   void allocate(const RunStreams& streams) {
     visit_tables(*this, [&](auto& array, const auto& from) { streams.allocate(array, from); });
-    visit_zeros(*this, [&](auto& array, std::size_t n) { streams.allocate_zeros(array, n); });
+    visit_zeros(*this,
+                [&](auto& array, std::size_t n, const char*) { streams.allocate_zeros(array, n); });
     lay_out_rings();
     streams.write(ones_, std::vector<Word>(padded(), M::operand(1.0F)));
   }
@@ -151,25 +162,27 @@ class Memory {
     visit(m.sweep_tiles, m.plan_.sweep_tiles);
     visit(m.sweep_starts, m.plan_.sweep_starts);
   }
-  /// Calls visit(array, length) for the arrays that start as zeros.
+  /// Calls visit(array, length, what for) for the arrays that start as zeros.
   template <class Self, class Visit>
   static void visit_zeros(Self& m, Visit&& visit) {
-    visit(m.master, m.plan_.master);
-    visit(m.weights_out, m.plan_.master);
-    visit(m.states, m.plan_.master * count(m.scheme_.rule_floats));
-    visit(m.working_copies, m.working_copy_words());
-    visit(m.stored_h_, m.hidden_words());
-    visit(m.arena_, m.arena_words());
-    visit(m.y_, y_slots * m.output_words());
-    visit(m.tables, count(m.shape_.frames) * count(m.shape_.table));
-    visit(m.table_override, count(m.shape_.table));
-    visit(m.scored, count(m.shape_.frames) * m.padded());
-    visit(m.persistence_errors, m.persistence_error_count());
-    visit(m.scratch, m.scratch_floats());
-    visit(m.counters, m.plan_.counters * m.slices());
-    visit(m.score, m.score_count() * 3);
-    visit(m.step_start, m.step_starts());
-    visit(m.cursors, std::size_t{2});
+    constexpr const char *past = "past of activity and gradients", *tables = "tables of a step",
+                         *sums = "sums and scores";
+    visit(m.master, m.plan_.master, "weights");
+    visit(m.states, m.plan_.master * count(m.scheme_.rule_floats), "momentum");
+    visit(m.working_copies, m.working_copy_words(), "weights in the precision of products");
+    visit(m.weights_out, m.plan_.master, "weights to be read");
+    visit(m.stored_h_, m.hidden_words(), past);
+    visit(m.arena_, m.arena_words(), past);
+    visit(m.y_, y_slots * m.output_words(), past);
+    visit(m.tables, count(m.shape_.frames) * count(m.shape_.table), tables);
+    visit(m.table_override, count(m.shape_.table), tables);
+    visit(m.scored, count(m.shape_.frames) * m.padded(), sums);
+    visit(m.persistence_errors, m.persistence_error_count(), sums);
+    visit(m.scratch, m.scratch_floats(), sums);
+    visit(m.counters, m.plan_.counters * m.slices(), sums);
+    visit(m.score, m.score_count() * 3, sums);
+    visit(m.step_start, m.step_starts(), sums);
+    visit(m.cursors, std::size_t{2}, sums);
   }
 
   void lay_out_rings() {

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include <pvm/core/error.hpp>
+#include <pvm/engine/cuda/device/imagined.hpp>
 
 namespace pvm::inline v0::detail {
 
@@ -122,6 +123,7 @@ class Stream {
  public:
   /// `urgent`: with the highest priority, so that its thread blocks are scheduled first.
   explicit Stream(bool urgent = false) {
+    if (imagined_gpu() != nullptr) return;
     int least = 0, greatest = 0;
     cuda_check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "asking for priorities");
     cuda_check(
@@ -130,7 +132,9 @@ class Stream {
   }
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
-  ~Stream() { (void)cudaStreamDestroy(stream_); }
+  ~Stream() {
+    if (stream_ != nullptr) (void)cudaStreamDestroy(stream_);
+  }
   [[nodiscard]] cudaStream_t get() const noexcept { return stream_; }
 
  private:
@@ -152,6 +156,7 @@ inline bool is_idle(cudaStream_t stream) {
 class Event {
  public:
   Event() {
+    if (imagined_gpu() != nullptr) return;
     cuda_check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "making an event");
   }
   Event(Event&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}

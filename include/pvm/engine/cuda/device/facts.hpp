@@ -11,6 +11,7 @@
 
 #include <pvm/core/error.hpp>
 #include <pvm/engine/cuda/device/check.hpp>
+#include <pvm/engine/cuda/device/imagined.hpp>
 #include <pvm/engine/cuda/device/tuning.hpp>
 
 namespace pvm::inline v0::detail {
@@ -40,8 +41,10 @@ inline int compiled_capability() {
   return attributes.ptxVersion;
 }
 
-/// Throws Error (device) if there is no GPU, or one older than compute capability 8.0.
+/// The current device, or the one that this thread imagines. Throws Error (device) if there is no
+/// GPU, or one older than compute capability 8.0.
 inline DeviceFacts describe_device() {
+  if (imagined_gpu() != nullptr) return *imagined_gpu();
   int device = 0;
   cuda_check(cudaGetDevice(&device), "looking for a GPU");
   cudaDeviceProp properties{};

@@ -11,6 +11,7 @@
 
 #include <pvm/core/error.hpp>
 #include <pvm/engine/cuda/device/check.hpp>
+#include <pvm/engine/cuda/device/imagined.hpp>
 
 namespace pvm::inline v0::detail {
 
@@ -21,9 +22,14 @@ inline std::size_t free_memory() {
   return free;
 }
 
-/// Throws Error (memory) unless `need` bytes are free. `with` and `smaller` are parts of the
-/// message: what the network needs the memory for, and what to make smaller.
-inline void require_memory(std::size_t need, const std::string& with, const char* smaller) {
+/// Throws Error (memory) unless there is room for `engine`, which is about to take
+/// `memory_needed()` bytes, those of `memory_parts()`. `with` and `smaller` are parts of the
+/// message: what the network needs the memory for, and what to make smaller. If this thread
+/// imagines a GPU, throws Planned.
+template <class Engine>
+void require_memory(const Engine& engine, const std::string& with, const char* smaller) {
+  if (imagined_gpu() != nullptr) throw Planned{engine.description(), engine.memory_parts()};
+  const std::size_t need = engine.memory_needed();
   const std::size_t free = free_memory();
   if (need <= free) return;
   throw Error(Fault::memory, "this network needs " + std::to_string(need >> 20) +

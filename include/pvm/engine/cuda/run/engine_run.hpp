@@ -13,6 +13,7 @@
 #include <pvm/core/large_vector.hpp>
 #include <pvm/engine/cuda/device/check.hpp>
 #include <pvm/engine/cuda/device/facts.hpp>
+#include <pvm/engine/cuda/device/nvtx.hpp>
 #include <pvm/engine/cuda/device/time.hpp>
 #include <pvm/engine/cuda/run/score_sums.hpp>
 #include <pvm/engine/cuda/run/staging.hpp>
@@ -53,6 +54,11 @@ class EngineRun {
     staging_.store().get(index, pixels);
   }
 
+  /// Bytes of device memory in which frames are stored.
+  [[nodiscard]] std::size_t stored_bytes() const noexcept {
+    return staging_.store().device_bytes();
+  }
+
   /// See Engine. The rates are in the tables that blocks bring along, so no launch changes.
   void hold_rate(std::size_t layer, std::optional<float> rate) { schedule_.hold(layer, rate); }
 
@@ -72,7 +78,9 @@ class EngineRun {
         net_(make_connectome(spec)),
         schedule_(spec),
         streams_(urgent_steps),
-        staging_(spec.frame_size(), streams_) {}
+        staging_(spec.frame_size(), streams_) {
+    show_spans_to_profilers();
+  }
   ~EngineRun() = default;
 
   static std::size_t count(int n) { return static_cast<std::size_t>(n); }

@@ -45,6 +45,12 @@ class DeviceFrameStore {
     return capacity_;
   }
   [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
+  /// Bytes of device memory that it has.
+  [[nodiscard]] std::size_t device_bytes() const noexcept {
+    std::size_t sum = 0;
+    for (const Chunk& chunk : chunks_) sum += chunk.device.size();
+    return sum;
+  }
   /// Whether the index may have a frame already, which steps may be reading.
   [[nodiscard]] bool holds(std::size_t index) const noexcept { return index < stored_end_; }
 

@@ -29,6 +29,7 @@
 #include <pvm/engine/engine.hpp>
 #include <pvm/engine/follower.hpp>
 #include <pvm/engine/history.hpp>
+#include <pvm/engine/memory_part.hpp>
 #include <pvm/engine/settled_weights.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/schedule.hpp>
@@ -90,6 +91,11 @@ class LaunchedEngine : public EngineRun {
       follower_->prepare(followed_steps());
     }
     capture();
+  }
+
+  /// Device memory by purpose, `memory_needed()` in sum. Engines that know more hide it.
+  [[nodiscard]] MemoryParts memory_parts() const {
+    return with_staging({{"weights and the past", self().memory_needed() - staging_bytes()}});
   }
 
   /// Continues from `state`: bit by bit if an engine with the same layout saved it (this engine, on
@@ -154,7 +160,14 @@ class LaunchedEngine : public EngineRun {
     return staging_sizes().bytes() + 4 * layers() * (tables_.stride() + 1) + sizeof(Cursor) +
            barriers * sizeof(unsigned int);
   }
-  static void require_memory(std::size_t need) { detail::require_memory(need, "", "spec"); }
+  /// `parts`, and those that this base allocates.
+  [[nodiscard]] MemoryParts with_staging(MemoryParts parts) const {
+    const std::size_t frames = staging_sizes().frame_bytes();
+    parts.push_back({"frames of the next steps", frames});
+    parts.push_back({"tables of rates", staging_bytes() - frames});
+    return parts;
+  }
+  void require_memory(std::size_t) const { detail::require_memory(self(), "", "spec"); }
   /// Allocates the memory of this base. `scores`: number of score sums, in groups of prediction,
   /// persistence and loss.
   void allocate_staging(std::size_t scores) {

@@ -33,8 +33,11 @@ struct StagingSizes {
   /// Bytes of device memory. Memory for frames as floats is not included: it is allocated when the
   /// first such frames are uploaded.
   [[nodiscard]] std::size_t bytes() const {
-    const std::size_t block = frames() * (frame + 1 + sizeof(void*)) + 4 * (index + tables);
-    return static_cast<std::size_t>(slots) * block;
+    return frame_bytes() + static_cast<std::size_t>(slots) * 4 * (index + tables);
+  }
+  /// Those of them that are for frames.
+  [[nodiscard]] std::size_t frame_bytes() const {
+    return static_cast<std::size_t>(slots) * frames() * (frame + 1 + sizeof(void*));
   }
 };
 

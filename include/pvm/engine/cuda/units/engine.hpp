@@ -206,6 +206,20 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
                               detail::units::rounds + 2 * plan_.program_start.size() + 2;
     return words * 4 + score_size() * sizeof(double) + this->staging_bytes();
   }
+  /// The same by purpose.
+  [[nodiscard]] MemoryParts memory_parts() const {
+    using namespace detail::units;
+    const std::size_t weights = stored_words() * 4, units = (list_words() + area_words()) * 4;
+    const std::size_t rows = count(ring) * (plan_.row_words + hidden_row()) +
+                             count(history) * (hidden_row() + plan_.outputs) + 2 * plan_.outputs;
+    const std::size_t known = 2 * weights + units + rows * 4;
+    return this->with_staging(
+        {{Sizes::fp32_weights ? "weights" : "weights, high and low halves", weights},
+         {"weights to be read", weights},
+         {"past of activity and gradients", rows * 4},
+         {"lists of gradients and units' own data", units},
+         {"plan and scores", memory_needed() - this->staging_bytes() - known}});
+  }
 
  private:
   template <class T>
@@ -281,10 +295,12 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
     return streams_.download(y_.get() + y_row(1), plan_.outputs);
   }
 
-  /// Finds the sides of SMs, and deals the programs to them.
+  /// Finds the sides of SMs (half of them each, where the GPU is not there), and deals the programs
+  /// to them.
   void find_sides() {
-    cache_.emplace(device_.multiprocessors, device_.shared_bytes, streams_.compute());
     const auto programs = count(plan_.thread_blocks());
+    if (detail::imagined_gpu() != nullptr) return sides_.deal_programs(programs, 1, 2);
+    cache_.emplace(device_.multiprocessors, device_.shared_bytes, streams_.compute());
     if (cache_->known()) {
       sides_.deal_programs(programs, cache_->first_sms(), cache_->of_sms().size());
     } else {
