@@ -84,7 +84,7 @@ int main(int argc, char** argv) try {
   const pvm::Spec spec = pvm::load_spec(argc > 1 ? argv[1] : "model_zoo/small.json");
   std::vector<std::size_t> counts;
   for (int i = 2; i < argc; ++i) counts.push_back(std::strtoul(argv[i], nullptr, 10));
-  if (counts.empty()) counts = {1, 16, 32, 64, 128, 256, 512};
+  if (counts.empty()) counts = {1, 16, 32, 48, 64, 128, 256, 512};
   const auto weights = pvm::initial_weights(pvm::make_connectome(spec).weights, 1);
   const gpu::ReadRow exact = gpu::rows_of(std::span<const float>(weights));
   // Weights are at most 0.015: whole numbers, and floats that fp8 has.

@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The precisions of frozen steps on a GPU. Values and weights lie in granules of 8 bytes of
-/// values. Four granules are what an mma instruction multiplies at once: which of them is in which
-/// place of its depth does not matter, as long as values and weights agree. So a lane's operands
-/// are whole granules.
+/// The precisions of frozen steps on a GPU. Values and weights lie in granules of 16 bytes of
+/// values. Four granules are what two mma instructions multiply: which value is in which place of
+/// their depth does not matter, as long as values and weights agree. So what a lane gives to both
+/// is a whole granule.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -26,8 +26,8 @@ namespace pvm::inline v0::infer::gpu {
 struct Int8 {
   using Stored = std::uint8_t;  ///< a value in [0, 1]
   using Sum = std::int32_t;
-  using Weights = uint2;           ///< of a granule
-  static constexpr int each = 8;   ///< values of a granule
+  using Weights = uint4;           ///< of a granule
+  static constexpr int each = 16;  ///< values of a granule
   static constexpr float unit = 1.0F / 255.0F;  ///< of a stored value in a sum
   static constexpr const char* name = "int8";
 
@@ -39,8 +39,10 @@ struct Int8 {
   static void encode(float weight, int i, std::uint8_t* granule) {
     granule[i] = static_cast<std::uint8_t>(static_cast<std::int8_t>(weight));
   }
-  __device__ static void multiply(Sum (&c)[4], const std::uint32_t (&a)[4], Weights w) {
-    detail::multiply_8bit(c, a, w.x, w.y);
+  /// Adds the products of a chunk: `x` is of row lane / 4 of the tile, `y` of the row 8 further on.
+  __device__ static void multiply(Sum (&c)[4], uint4 x, uint4 y, Weights w) {
+    detail::multiply_8bit(c, {x.x, y.x, x.y, y.y}, w.x, w.y);
+    detail::multiply_8bit(c, {x.z, y.z, x.w, y.w}, w.z, w.w);
   }
 };
 
@@ -49,7 +51,7 @@ template <class Precision>
 struct Values16 {
   using Stored = std::uint16_t;
   using Sum = float;
-  static constexpr int each = 4;
+  static constexpr int each = 8;
 
   PVM_HOST_DEVICE static Stored store(float v) {
     if constexpr (std::same_as<Precision, bf16>) {
@@ -68,27 +70,29 @@ struct Values16 {
 /// Weights and values in bf16 or fp16.
 template <class Precision>
 struct SixteenBits : Values16<Precision> {
-  using Weights = uint2;
+  using Weights = uint4;
   static constexpr float unit = 1;
   static constexpr const char* name = std::same_as<Precision, bf16> ? "bf16" : "fp16";
 
   static void encode(float weight, int i, std::uint8_t* granule) {
     reinterpret_cast<std::uint16_t*>(granule)[i] = Values16<Precision>::store(weight);
   }
-  __device__ static void multiply(float (&c)[4], const std::uint32_t (&a)[4], Weights w) {
-    detail::multiply_16bit<Precision>(c, a, w.x, w.y);
+  __device__ static void multiply(float (&c)[4], uint4 x, uint4 y, Weights w) {
+    detail::multiply_16bit<Precision>(c, {x.x, y.x, x.y, y.y}, w.x, w.y);
+    detail::multiply_16bit<Precision>(c, {x.z, y.z, x.w, y.w}, w.z, w.w);
   }
 };
 
 /// Weights in fp8, which are widened to fp16, values in fp16.
 struct Fp8 : Values16<fp16> {
-  using Weights = std::uint32_t;
+  using Weights = uint2;
   static constexpr float unit = 256;  ///< see `widen`
   static constexpr const char* name = "fp8";
 
   static void encode(float weight, int i, std::uint8_t* granule) { granule[i] = to_e4m3(weight); }
-  __device__ static void multiply(float (&c)[4], const std::uint32_t (&a)[4], Weights w) {
-    detail::multiply_16bit<fp16>(c, a, widen(w), widen(w >> 16));
+  __device__ static void multiply(float (&c)[4], uint4 x, uint4 y, Weights w) {
+    detail::multiply_16bit<fp16>(c, {x.x, y.x, x.y, y.y}, widen(w.x), widen(w.x >> 16));
+    detail::multiply_16bit<fp16>(c, {x.z, y.z, x.w, y.w}, widen(w.y), widen(w.y >> 16));
   }
 
  private:

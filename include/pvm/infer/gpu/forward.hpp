@@ -80,17 +80,20 @@ class GpuForward final : public Forward {
                                     "not enough for steps of " + std::to_string(most_rows_) +
                                     ", or too many");
     }
+    detail::cuda_check(cudaGetDevice(&device_), "looking for the GPU");
     upload();
   }
 
   [[nodiscard]] StreamPast begin() const override { return {}; }
   [[nodiscard]] std::size_t past_bytes() const override {
-    return plan_.slot_granules() * sizeof(uint2);
+    return plan_.slot_granules() * sizeof(uint4);
   }
   [[nodiscard]] std::size_t most_rows() const override { return most_rows_; }
 
   void step(std::span<const Row> rows) override {
     ++now_;
+    // Threads take turns, and each begins with the first GPU.
+    detail::cuda_check(cudaSetDevice(device_), "choosing the GPU");
     fill(rows);
     const auto asks = [&](auto part) {
       return std::any_of(rows.begin(), rows.end(),
@@ -129,7 +132,7 @@ class GpuForward final : public Forward {
 
  private:
   /// Up to so many streams in a step, thread blocks that share a sum are sooner done.
-  static constexpr int few = 16;
+  static constexpr int few = 32;
 
   /// What a graph is captured for.
   struct Shape {
@@ -178,13 +181,13 @@ class GpuForward final : public Forward {
     const std::size_t rows = in_tiles(most_rows_);
     device_up_ = detail::DeviceArray<std::uint8_t>(frames_at_ + rows * frame_);
     device_down_ = detail::DeviceArray<float>(rows * (hidden_ + frame_));
-    values_ = detail::DeviceArray<uint2>(slots_ * plan_.slot_granules());
+    values_ = detail::DeviceArray<uint4>(slots_ * plan_.slot_granules());
     const auto ones = plan_.ones();  // slot 0: what new streams are copied from, and padding reads
     copy(values_.get(), ones.data(), past_bytes(), cudaMemcpyHostToDevice);
     for (std::size_t slot = slots_; slot-- > 1;) free_.push_back(static_cast<std::uint32_t>(slot));
   }
 
-  [[nodiscard]] uint2* slot_at(std::size_t slot) const {
+  [[nodiscard]] uint4* slot_at(std::size_t slot) const {
     return values_.get() + slot * plan_.slot_granules();
   }
 
@@ -373,11 +376,12 @@ class GpuForward final : public Forward {
   detail::DeviceArray<std::uint8_t> weights_;
   detail::DeviceArray<float> scales_, offsets_;
   detail::DeviceArray<std::int32_t> pixels_;
-  detail::DeviceArray<uint2> values_;  // [slot][granule]
+  detail::DeviceArray<uint4> values_;  // [slot][granule]
   std::vector<std::uint32_t> free_;
   std::unordered_map<StreamPast*, Seat> seats_;
   std::map<Shape, detail::Graph> graphs_;
   Shape last_;
+  int device_ = 0;
   std::uint64_t now_ = 0;  // steps done
 };
 

@@ -194,8 +194,9 @@ class Plan {
         scales.push_back(scale * Format::unit);
         offsets.push_back(offset);
         for (std::size_t g = 0; g < segments.size(); ++g) {
-          // [block][tile][row of the tile][granule of the block]: the last two are a lane.
-          const std::size_t at = ((g / 4 * tiles + r / 8) * 8 + r % 8) * 4 + g % 4;
+          // [chunk][tile][row of the tile][granule of the chunk]: the last two are a lane.
+          const std::size_t chunk = g / chunk_granules, place = g % chunk_granules;
+          const std::size_t at = ((chunk * tiles + r / 8) * 8 + r % 8) * chunk_granules + place;
           for (std::size_t i = 0; i < segments[g].values; ++i) {
             Format::encode(columns[segments[g].column + i], static_cast<int>(i),
                            weights.data() + begin + at * weight_bytes);

@@ -28,16 +28,15 @@ inline constexpr int warps = 8;            ///< of a thread block
 inline constexpr int tile_rows = 16;       ///< streams that a warp multiplies at once
 inline constexpr int tile_columns = 7;     ///< tiles of eight rows of a matrix, at most
 inline constexpr int item_rows = 8 * tile_columns;
-inline constexpr int chunk_blocks = 2;  ///< blocks of four granules that are copied at once
-inline constexpr int chunk_granules = 4 * chunk_blocks;
+inline constexpr int chunk_granules = 4;  ///< of an input, which are multiplied together
 inline constexpr int stages = 4;  ///< chunks in shared memory: one in use, the others on their way
 
 /// Up to 56 rows of a matrix. Every sum is made of eight parts of its depth, whoever makes them,
 /// and the parts are added in order: so its bits do not depend on how many streams there are.
 struct Item {
   std::uint32_t table = 0;    ///< its first entry, one for each granule of the input
-  std::uint32_t weights = 0;  ///< its first granule of weights, [block][tile][lane]
-  std::uint32_t chunks = 0;   ///< of eight granules
+  std::uint32_t weights = 0;  ///< its first granule of weights, [chunk][tile][lane]
+  std::uint32_t chunks = 0;   ///< of its input
   std::uint32_t scale = 0;    ///< its first row in `scales` and `offsets`
   std::uint16_t rows = 0;
   std::uint16_t first = 0;  ///< its first row in the matrix
@@ -58,7 +57,7 @@ struct StepArguments {
   const float *scales = nullptr, *offsets = nullptr;
   const StepRow* rows = nullptr;
   int count = 0;                         ///< of rows
-  uint2* values = nullptr;               ///< of all streams, in granules
+  uint4* values = nullptr;               ///< of all streams, in granules
   const std::uint8_t* frames = nullptr;  ///< [row][frame]
   float* hidden = nullptr;               ///< [row][unit][hidden], null: not asked for
   float* predictions = nullptr;          ///< [row][frame]
@@ -80,12 +79,14 @@ __global__ void take_frames(const StepArguments a) {
       a.frames + static_cast<std::size_t>(blockIdx.y) * static_cast<std::size_t>(a.frame) +
       unit / side * a.block * a.frame_row + unit % side * a.line;
   union {
-    uint2 all;
+    uint4 all;
     typename Format::Stored each[Format::each];
   } granule;
-  granule.all = make_uint2(0, 0);
-  for (int k = 0; k < Format::each && first + k < a.patch; ++k) {
-    granule.each[k] = Format::store_pixel(frame[__ldg(a.pixels + first + k)]);
+#pragma unroll
+  for (int k = 0; k < Format::each; ++k) {
+    const bool there = first + k < a.patch;
+    granule.each[k] = there ? Format::store_pixel(frame[__ldg(a.pixels + first + k)])
+                            : typename Format::Stored{0};
   }
   a.values[row.base[patch_now] + static_cast<std::uint32_t>(i)] = granule.all;
 }
@@ -150,16 +151,15 @@ __global__ void __launch_bounds__(32 * warps, 2) few_streams(const StepArguments
   const auto* const weights =
       static_cast<const typename Format::Weights*>(a.weights) + item.weights + lane;
   typename Format::Sum sums[tile_columns][4] = {};
-  const int end = chunk_blocks * part_begin(item, warp + 1);
-#pragma unroll 4
-  for (int block = chunk_blocks * part_begin(item, warp); block < end; ++block) {
-    const std::uint32_t entry = __ldg(table + 4 * block);
+  const int end = part_begin(item, warp + 1);
+#pragma unroll 2
+  for (int chunk = part_begin(item, warp); chunk < end; ++chunk) {
+    const std::uint32_t entry = __ldg(table + chunk_granules * chunk);
     const std::uint32_t kind = entry >> kind_shift, at = entry & ((1U << kind_shift) - 1);
-    const uint2 x = a.values[upper[kind] + at], y = a.values[lower[kind] + at];
-    const std::uint32_t operand[4] = {x.x, y.x, x.y, y.y};
+    const uint4 x = a.values[upper[kind] + at], y = a.values[lower[kind] + at];
 #pragma unroll
     for (int n = 0; n < tile_columns; ++n) {
-      if (n < tiles) Format::multiply(sums[n], operand, weights[(block * tiles + n) * 32]);
+      if (n < tiles) Format::multiply(sums[n], x, y, weights[(chunk * tiles + n) * 32]);
     }
   }
 #pragma unroll
@@ -183,9 +183,8 @@ __global__ void __launch_bounds__(32 * warps, 2) few_streams(const StepArguments
 template <class Format>
 struct Staged {
   StepRow rows[warps][tile_rows];
-  /// Granule g of row r is in place g ^ (r / 2 % 2 * 4), so that a warp reads from all banks.
-  alignas(16) uint2 values[stages][warps][tile_rows][chunk_granules];
-  alignas(16) typename Format::Weights weights[stages][chunk_blocks * tile_columns * 32];
+  alignas(16) uint4 values[stages][warps][tile_rows][chunk_granules];
+  alignas(16) typename Format::Weights weights[stages][tile_columns * 32];
 };
 
 /// One item for up to 128 streams: each warp makes the sums of 16 of them. Chunks of weights and
@@ -251,8 +250,7 @@ struct ManyStreams {
   __device__ __forceinline__ void copy(int chunk) {
     if (chunk < static_cast<int>(item.chunks)) {
       const int stage = chunk % stages;
-      const auto size = static_cast<int>(sizeof(typename Format::Weights)) * 32 * chunk_blocks *
-                        tiles;  // bytes
+      const int size = static_cast<int>(sizeof(typename Format::Weights)) * 32 * tiles;  // bytes
       const auto* const from = static_cast<const unsigned char*>(a.weights) +
                                (static_cast<std::size_t>(item.weights) *
                                     sizeof(typename Format::Weights) +
@@ -267,8 +265,8 @@ struct ManyStreams {
 #pragma unroll
         for (int i = 0; i < tile_rows; i += 32 / chunk_granules) {
           const int row = i + lane / chunk_granules;
-          detail::copy_pair_async(&shared.values[stage][warp][row][granule ^ (row / 2 % 2 * 4)],
-                                  a.values + shared.rows[warp][row].base[kind] + at);
+          detail::copy_async(&shared.values[stage][warp][row][granule],
+                             a.values + shared.rows[warp][row].base[kind] + at);
         }
       }
       look_up(chunk + 1);
@@ -277,18 +275,11 @@ struct ManyStreams {
   }
 
   __device__ __forceinline__ void multiply(int stage, Sums& sums) const {
-    const int row = lane / 4;  // and row + 8, which has the same places
+    const uint4 x = shared.values[stage][warp][lane / 4][lane % 4];
+    const uint4 y = shared.values[stage][warp][lane / 4 + 8][lane % 4];
 #pragma unroll
-    for (int block = 0; block < chunk_blocks; ++block) {
-      const int place = (4 * block + lane % 4) ^ (row / 2 % 2 * 4);
-      const uint2 x = shared.values[stage][warp][row][place];
-      const uint2 y = shared.values[stage][warp][row + 8][place];
-      const std::uint32_t operand[4] = {x.x, y.x, x.y, y.y};
-      const auto* const weights = shared.weights[stage] + block * tiles * 32 + lane;
-#pragma unroll
-      for (int n = 0; n < tile_columns; ++n) {
-        if (n < tiles) Format::multiply(sums[n], operand, weights[n * 32]);
-      }
+    for (int n = 0; n < tile_columns; ++n) {
+      if (n < tiles) Format::multiply(sums[n], x, y, shared.weights[stage][n * 32 + lane]);
     }
   }
 

@@ -30,11 +30,6 @@ __device__ __forceinline__ void copy_word_async(void* shared, const void* global
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(shared)), "l"(global)
                : "memory");
 }
-/// Copies 8 bytes.
-__device__ __forceinline__ void copy_pair_async(void* shared, const void* global) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(shared_address(shared)), "l"(global)
-               : "memory");
-}
 /// Copies `bytes` bytes, 16 or 0, and fills the rest of 16 bytes with zeros. If `bytes` is 0,
 /// `global` is not read and may point anywhere.
 __device__ __forceinline__ void copy_async_or_zero(void* shared, const void* global, int bytes) {

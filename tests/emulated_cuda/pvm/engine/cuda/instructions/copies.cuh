@@ -50,9 +50,6 @@ inline void copy_async(void* shared, const void* global, unsigned long long) {
 inline void copy_word_async(void* shared, const void* global) {
   emulated::ask(shared, global, 4, 0);
 }
-inline void copy_pair_async(void* shared, const void* global) {
-  emulated::ask(shared, global, 8, 0);
-}
 inline void copy_async_or_zero(void* shared, const void* global, int bytes) {
   emulated::ask(shared, global, bytes, 16 - bytes);
 }
