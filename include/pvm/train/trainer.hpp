@@ -53,7 +53,7 @@ struct TrainerOptions {
 /// sequences that share the weights, or `dynamic` (`TrainerOptions::batch`). Net: a Network, or
 /// RuntimeNetwork for a spec known at run time. Backend: `host`, `cuda` or `automatic`. If there
 /// are several GPUs, the one that is current in the constructing thread is used; other threads that
-/// use the trainer must make it current too (cudaSetDevice).
+/// use the trainer must make it current too (cudaSetDevice), unless options name several.
 ///
 ///     pvm::Trainer<> trainer{pvm::load_spec("model_zoo/tiny.json")};
 ///     trainer.fit(source, pvm::Steps{10'000}, pvm::Progress{});
