@@ -380,17 +380,12 @@ std::size_t print_table(const Choices& choices, const std::vector<Network>& rows
     std::string row =
         "| " + network.name + " | " + with_commas(static_cast<double>(weights)) + " |";
     for (const std::string& precision : precisions) {
-      const Json measured = in_a_process(choices.limit, [&] {
-        return measure(network.spec, precision, batch, choices);
-      });
-      Json entry = {{"network", network.name},
-                    {"weights", weights},
-                    {"precision", precision},
-                    {"batch", batch},
-                    {"backend", choices.backend},
-                    {"devices", choices.devices},
-                    {"shards", choices.shards},
-                    {"graph", !choices.eager}};
+      const Json measured = in_a_process(
+          choices.limit, [&] { return measure(network.spec, precision, batch, choices); });
+      Json entry = {{"network", network.name},    {"weights", weights},
+                    {"precision", precision},     {"batch", batch},
+                    {"backend", choices.backend}, {"devices", choices.devices},
+                    {"shards", choices.shards},   {"graph", !choices.eager}};
       entry.update(measured);
       entries.push_back(entry);
       row += cells(entry);

@@ -736,8 +736,9 @@ void compare_ranks(const Arguments& a) {
         "start one rank");
   }
   if (!a.devices.empty() || a.shards > 0) {
-    refuse("--devices and --shards divide a network within one process, and several ranks compute "
-           "on the host; leave them out, or start one rank");
+    refuse(
+        "--devices and --shards divide a network within one process, and several ranks compute "
+        "on the host; leave them out, or start one rank");
   }
   std::vector<std::string> paths = sources_of(a);
   if (!a.spec.empty()) paths.push_back(find_spec(a.spec));

@@ -37,8 +37,8 @@ struct Facts {
   /// Whether cooperative launches run beside what follows them on other streams, until something
   /// else than a launch of this kind is done on their own stream.
   bool overlap = false;
-  int major = 9;                              ///< compute capability
-  int compiled = 90;                          ///< that of the kernels, times ten
+  int major = 9;      ///< compute capability
+  int compiled = 90;  ///< that of the kernels, times ten
 };
 inline Facts facts;
 /// An RTX 40: of compute capability 8.9, with 99 KB of shared memory for a thread block.

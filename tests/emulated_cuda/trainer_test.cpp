@@ -388,7 +388,7 @@ TEST_CASE("Several GPUs share the network of one sequence, or a sentence refuses
   pvm::Trainer<pvm::bf16> shared(spec, both);
   CHECK(shared.description().find("2 shards on GPU 0, 1, each: CUDA engine") == 0);
   CHECK(train(shared, 20) == one_gpu);
-  const pvm::Trainer<pvm::fp32> parts(spec, {.seed = 5, .shards = 4});
+  pvm::Trainer<pvm::fp32> parts(spec, {.seed = 5, .shards = 4});
   CHECK(parts.description().find("4 shards on GPU 0, 0, 0, 0") == 0);
   {
     const pvm::Trainer<pvm::bf16> second(spec, {.seed = 5, .devices = {1}});

@@ -108,7 +108,8 @@ inline constexpr GpuEngines compiled_gpu_engines{
 
 /// Makes the engine of a run: by `gpu`, which is null in a program without GPU engines, or by
 /// `host`. Throws Fault::device if a GPU is `required` but cannot be used, and what the engines
-/// throw; naming devices or shards in `options` requires a GPU, too. `host_can`: whether the host has an engine for this at all.
+/// throw; naming devices or shards in `options` requires a GPU, too. `host_can`: whether the host
+/// has an engine for this at all.
 PVM_INLINE AnyEngine choose_engine(const Spec& spec, int batch, const EngineOptions& options,
                                    BackendChoice wanted, bool required, bool host_can,
                                    MakeEngine host, const GpuEngines* gpu);

@@ -55,7 +55,8 @@ struct TrainerOptions {
 /// sequences that share the weights, or `dynamic` (`TrainerOptions::batch`). Net: a Network, or
 /// RuntimeNetwork for a spec known at run time. Backend: `host`, `cuda` or `automatic`. If there
 /// are several GPUs, `TrainerOptions::device` is used, or the one that is current in the
-/// constructing thread; other threads that use the trainer must make it current too (`use_gpu`).
+/// constructing thread; other threads that use the trainer must make it current too (`use_gpu`),
+/// unless `TrainerOptions::devices` names several.
 ///
 ///     pvm::Trainer<> trainer{pvm::load_spec("model_zoo/tiny.json")};
 ///     trainer.fit(source, pvm::Steps{10'000}, pvm::Progress{});

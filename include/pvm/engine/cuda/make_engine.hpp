@@ -16,10 +16,10 @@
 #include <pvm/engine/any_engine.hpp>
 #include <pvm/engine/cuda/batch/engine.hpp>
 #include <pvm/engine/cuda/device/check.hpp>
+#include <pvm/engine/cuda/device/devices.hpp>
 #include <pvm/engine/cuda/device/facts.hpp>
 #include <pvm/engine/cuda/general/engine.hpp>
 #include <pvm/engine/cuda/numbers/network_constants.hpp>
-#include <pvm/engine/cuda/device/devices.hpp>
 #include <pvm/engine/cuda/units/engine.hpp>
 #include <pvm/engine/cuda/units/shards.hpp>
 #include <pvm/engine/engine.hpp>

@@ -128,7 +128,6 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
     return state;
   }
 
-
   // -------------------------------------------------------------- for CudaShardsEngine
 
   // A shard's read_ functions write what its own units have, and nothing else.

@@ -232,8 +232,8 @@ class CudaShardsEngine {
     for (const OneShard& shard : shards_) {
       where += (where.empty() ? "" : ", ") + std::to_string(shard.device);
     }
-    return std::to_string(shards_.size()) + " shards on GPU " + where + ", each: " +
-           first().description();
+    return std::to_string(shards_.size()) + " shards on GPU " + where +
+           ", each: " + first().description();
   }
   /// The bytes of device memory that all shards take.
   [[nodiscard]] std::size_t memory_needed() const {
@@ -251,8 +251,7 @@ class CudaShardsEngine {
     if (budget == 0 || frames == 0) synchronize();  // steps may be reading frames that are freed
     std::size_t room = not_stored;
     each([&](Shard& shard) {
-      const std::size_t all =
-          budget == share_of_free_memory ? detail::free_memory() / 2 : budget;
+      const std::size_t all = budget == share_of_free_memory ? detail::free_memory() / 2 : budget;
       room = std::min(room, shard.reserve_frames(all / shards_of_device(), frames));
     });
     return room;
@@ -282,10 +281,9 @@ class CudaShardsEngine {
   [[nodiscard]] Shard& engine(std::size_t k) { return *shards_[k].engine; }
   [[nodiscard]] const Shard& first() const { return *shards_.front().engine; }
   [[nodiscard]] std::size_t shards_of_device() const {
-    return static_cast<std::size_t>(
-        std::count_if(shards_.begin(), shards_.end(), [&](const OneShard& shard) {
-          return shard.device == shards_.front().device;
-        }));
+    return static_cast<std::size_t>(std::count_if(
+        shards_.begin(), shards_.end(),
+        [&](const OneShard& shard) { return shard.device == shards_.front().device; }));
   }
 
   /// Calls work(shard) for one shard after the other, each with its GPU current.

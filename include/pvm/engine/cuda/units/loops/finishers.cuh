@@ -94,7 +94,8 @@ __device__ __forceinline__ void Specialised<Precision, Hidden, home>::finish_uni
 /// Reads the patches of step t+1. On entry `pixels` holds the first pixels, loaded a step ahead; on
 /// return, the first pixels for step t+2 are in flight to it.
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Specialised<Precision, Hidden, home>::read_patches(Pixels& pixels) const {
+__device__ __forceinline__ void Specialised<Precision, Hidden, home>::read_patches(
+    Pixels& pixels) const {
   const int start = patch_from(finisher());
   if (start < 0) return;
   // Each iteration stores the pixels that the previous one loaded and loads the next ones: of the
@@ -130,7 +131,8 @@ __device__ __forceinline__ void Specialised<Precision, Hidden, home>::finish_gra
 /// Gathers x(t) except for the patches. Then waits until step t may overwrite its row of the past
 /// (`wait_for_slowest`).
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Specialised<Precision, Hidden, home>::gather(unsigned long long t) const {
+__device__ __forceinline__ void Specialised<Precision, Hidden, home>::gather(
+    unsigned long long t) const {
   const int before = multiplying + first_gatherer() * 32;
   const unsigned int begun = this->load_slowest(t);  // in flight while values are gathered
   this->gather_values(t - 1, (t & 1) != 0, thread - before, S::threads - folding - before);

@@ -94,7 +94,8 @@ __device__ __forceinline__ void Specialised<Precision, Hidden, home>::reload_fol
 
 /// Starts the pass: loads what does not depend on x(t). Call load_next_inputs() next, with x(t).
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ auto Specialised<Precision, Hidden, home>::begin_w0_pass() const -> W0Pass {
+__device__ __forceinline__ auto Specialised<Precision, Hidden, home>::begin_w0_pass() const
+    -> W0Pass {
   const std::uint32_t* inputs = list<std::uint32_t>(p.inputs) + p.block_start[warp()];
   if ((now().step & 1) != 0) inputs += p.input_count;
   const std::uint32_t* remainder_at = shared + p.remainder_first[warp()];
@@ -104,7 +105,8 @@ __device__ __forceinline__ auto Specialised<Precision, Hidden, home>::begin_w0_p
 /// Loads the inputs of the next block (W0Pass::next), and the word where the inputs of the block
 /// after it are (W0Pass::after).
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Specialised<Precision, Hidden, home>::load_next_inputs(W0Pass& on) const {
+__device__ __forceinline__ void Specialised<Precision, Hidden, home>::load_next_inputs(
+    W0Pass& on) const {
   on.next = this->inputs(shared + on.after);
   on.after = *on.inputs++;
 }
@@ -113,8 +115,8 @@ __device__ __forceinline__ void Specialised<Precision, Hidden, home>::load_next_
 /// inputs of the current one and multiplies its remainder rows.
 template <class Precision, int Hidden, Home home>
 template <class Multiply>
-__device__ __forceinline__ void Specialised<Precision, Hidden, home>::advance(W0Pass& on,
-                                                                        Multiply&& multiply) const {
+__device__ __forceinline__ void Specialised<Precision, Hidden, home>::advance(
+    W0Pass& on, Multiply&& multiply) const {
   const auto x = this->operand(on.next);
   const auto remainder = on.remainder;
   load_next_inputs(on);
@@ -128,9 +130,8 @@ __device__ __forceinline__ void Specialised<Precision, Hidden, home>::advance(W0
 /// blocks on entry; as they are used up, the late streamed blocks are loaded into their registers
 /// while blocks on the chip are multiplied.
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Specialised<Precision, Hidden, home>::forward(const HeldBlocks& held,
-                                                                        InFlight& in_flight,
-                                                                        W0Pass& on) const {
+__device__ __forceinline__ void Specialised<Precision, Hidden, home>::forward(
+    const HeldBlocks& held, InFlight& in_flight, W0Pass& on) const {
   const UnitRun* run = list<UnitRun>(p.runs) + p.run_start[warp()];
   const uint4* from = this->in_shared(p.shared_from[warp()]);
   load_next_inputs(on);

@@ -66,7 +66,8 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden, home>::stream_all()
 
 /// Loads this warp's first block of W0 into `next`.
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Pipelined<Precision, Hidden, home>::load_first(Weights& next) const {
+__device__ __forceinline__ void Pipelined<Precision, Hidden, home>::load_first(
+    Weights& next) const {
   // Zero-initialised: otherwise the compiler treats the old value as live through the pass before,
   // because of the condition, and spends registers on it.
   next = {};
@@ -75,7 +76,8 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden, home>::load_first(W
 
 /// Loads this warp's first block of W1 into `next`.
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Pipelined<Precision, Hidden, home>::load_first_w1(Weights& next) const {
+__device__ __forceinline__ void Pipelined<Precision, Hidden, home>::load_first_w1(
+    Weights& next) const {
   next = {};
   if (my_w1_count() != 0) this->load_streamed(next, this->streamed(my_w1_blocks()[0]));
 }
@@ -150,7 +152,8 @@ __device__ __forceinline__ W0Block Pipelined<Precision, Hidden, home>::load_due(
 
 /// Folds this warp's due blocks of W0, which are read again. `mine` is load_due(0).
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Pipelined<Precision, Hidden, home>::fold_blocks(W0Block mine) const {
+__device__ __forceinline__ void Pipelined<Precision, Hidden, home>::fold_blocks(
+    W0Block mine) const {
   int left = due_start(1) - due_start(0);
 #pragma unroll 1
   for (int from = 0; left > 0; left -= 32) {
@@ -184,7 +187,7 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden, home>::prefetch_blo
 /// Folds the blocks that lanes 0 to `count` - 1 have in `mine`.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void Pipelined<Precision, Hidden, home>::fold_due(const W0Block& mine,
-                                                                       int count) const {
+                                                                             int count) const {
   unsigned left = __ballot_sync(every_lane, lane() < count && any_gain(unit_in(mine.what)) != 0);
   if (left == 0) return;
   // From the last block to the first: the blocks that were multiplied last are most likely still in
@@ -201,7 +204,7 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden, home>::fold_due(con
 /// in `next`.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void Pipelined<Precision, Hidden, home>::learn(Weights& next,
-                                                                    bool outputs) const {
+                                                                          bool outputs) const {
   const W1Block* block = my_w1_blocks();
   const W1Block* const end = block + my_w1_count();
   if (block == end) return;

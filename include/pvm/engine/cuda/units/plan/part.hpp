@@ -38,8 +38,7 @@ auto Plan<Precision, Hidden, home>::part(std::size_t shard, std::size_t shards) 
       own.list_words += program_w1_blocks[m] * S::list_words;
     }
     own.program_start.push_back(narrow(own.programs.size()));
-    own.programs.insert(own.programs.end(),
-                        programs.begin() + static_cast<std::ptrdiff_t>(start),
+    own.programs.insert(own.programs.end(), programs.begin() + static_cast<std::ptrdiff_t>(start),
                         programs.begin() + static_cast<std::ptrdiff_t>(end));
     std::memcpy(own.programs.data() + own.program_start.back(), &p, sizeof p);
     own.program_blocks.push_back(program_blocks[m]);

@@ -120,8 +120,8 @@ class Plan {
   std::vector<std::uint32_t> output_start;  ///< each unit's first output; a unit: [A | B], padded
 
   /// Calls visit(index in reference order, index in device memory) for all weights of the units
-  /// that this plan has, on several threads; two units' weights are never in one word. The index in device memory counts weights,
-  /// not words, from the start of Arguments::weights.
+  /// that this plan has, on several threads; two units' weights are never in one word. The index in
+  /// device memory counts weights, not words, from the start of Arguments::weights.
   template <class Visit>
   void for_each_weight(Visit visit) const;
   /// The layout of the weights, in words. Four parts lie one behind the other: tiles of W0, tiles

@@ -19,10 +19,10 @@ namespace pvm::inline v0::detail::units {
 
 /// In a shard: the other shards of its network.
 struct Peers {
-  int count;                                 ///< of the others
-  unsigned int thread_blocks;                ///< of all shards
-  std::uint32_t* past[most_shards - 1];      ///< Arguments::past of each other shard
-  unsigned int* begun[most_shards - 1];      ///< and its Arguments::begun
+  int count;                             ///< of the others
+  unsigned int thread_blocks;            ///< of all shards
+  std::uint32_t* past[most_shards - 1];  ///< Arguments::past of each other shard
+  unsigned int* begun[most_shards - 1];  ///< and its Arguments::begun
 };
 
 struct Arguments {
