@@ -165,6 +165,10 @@ class Trainer : public TrainerBase {
     engine.devices = options.devices;
     engine.shards = options.shards;
     const int batch = Batch == dynamic ? options.batch : Batch;
+    if (options.device >= 0 && !options.devices.empty()) {
+      throw Error(Fault::usage,
+                  "device names the GPU of the run and devices those that share it; give one of them");
+    }
     if (options.device >= 0) use_gpu<Backend>(options.device);
     if (options.ranks != nullptr) {
       if (!options.devices.empty() || options.shards > 0) {
