@@ -307,7 +307,31 @@ struct ThreadBlock {
   __device__ void stage_factors(const Fold& fold, int slot, const FoldedGradients& gradients,
                                 int base) const;
   __device__ const float* listed_d1(int age) const;
-  __device__ void add_staged(const Fold& fold, int slot, Home source, Home sink) const;
+  template <class Value>
+  __device__ void stage_pair(std::uint32_t* to, int count, const bool (&there)[2],
+                             Value value) const;
+  /// A lane's weights of a tile that folds: four of each of two rows, in four places.
+  struct FoldedTile {
+    Four high[4][2], low[4][2];
+  };
+  /// Where they are in the panel: `at` is this lane's first place.
+  struct FoldPlace {
+    int at, first, lanes, rows_here, columns_here;
+    __device__ __forceinline__ bool has(int j, int r) const {
+      return 8 * j < columns_here && r < rows_here;
+    }
+    __device__ __forceinline__ int of(int j, int r) const { return at + r * lanes + 8 * j; }
+  };
+  __device__ __forceinline__ FoldPlace fold_place(const Fold& fold, int group) const {
+    const int e = lane() >> 2, row = 2 * (lane() & 3);
+    const int width = static_cast<int>(fold.width);
+    const int first = part() * static_cast<int>(fold.part_width);
+    const int lanes = min(static_cast<int>(fold.part_width), width - first);
+    return {(group * width + first) * RG + row * lanes + e, first, lanes, RG - row, lanes - e};
+  }
+  __device__ void load_halves(FoldedTile& tile, const Fold& fold, int group, Home source) const;
+  __device__ void add_staged(FoldedTile& tile, const Fold& fold, int slot, int group,
+                             Home sink) const;
   __device__ void add_to_bias(const Fold& fold, const FoldedGradients& gradients, int base,
                               float* sink) const;
   __device__ void fold_step_16bit() const;
