@@ -10,7 +10,6 @@
 
 #include <pvm/engine/cuda/general/program.hpp>
 #include <pvm/engine/cuda/general/thread_block.cuh>
-#include <pvm/engine/cuda/general/tiles_16bit.cuh>
 #include <pvm/engine/cuda/general/tuning.hpp>
 #include <pvm/unit/activation.hpp>
 
@@ -39,11 +38,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::gather_inputs
 #pragma unroll
     for (int i = 0; i < together; ++i) {
       const std::uint32_t at = c + i * threads_here;
-      if (at < p.x_count) {
-        keep_column_value(p.x, at, v[i]);
-      } else if (at < end) {
-        area[p.x + at] = v[i];
-      }
+      if (at < end) area[p.x + at] = v[i];
     }
   }
 }
@@ -129,7 +124,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::gather_errors
       }
       if (a.sign_error && word[i] != zero) e = copysignf(1.0F, e);
       const float d1 = derived(before[i]) * e;
-      keep_column_value(p.d1, c, d1);
+      area[p.d1 + c] = d1;
       list_d1(row + c, d1);
     }
   }

@@ -38,16 +38,12 @@ struct StepShape {
   int table_stride = 0;   ///< floats of a layer's coefficients, see CoefficientTables
   int warps = 14;         ///< of a thread block
   std::size_t four_bytes = 16;        ///< of four weights as products read them
-  int granule = 4;                    ///< columns of a panel are a multiple of it
   std::size_t values = 0, frame = 0;  ///< units * H; values of a frame
 
-  /// `warps`: of a thread block; `stored`: how weights are stored, a Stored.
-  template <class Stored>
-  StepShape(const Spec& spec, const Connectome& net, DeferralPlan plan, int warps_, Stored /*how*/)
-      : warps(warps_),
-        four_bytes(sizeof(typename Stored::Four)),
-        granule(Stored::granule),
-        frame(spec.frame_size()) {
+  /// `warps`: of a thread block; `four_bytes_`: of four weights as products read them.
+  StepShape(const Spec& spec, const Connectome& net, DeferralPlan plan, int warps_,
+            std::size_t four_bytes_)
+      : warps(warps_), four_bytes(four_bytes_), frame(spec.frame_size()) {
     const int hidden = net.hidden;
     values = net.units.size() * static_cast<std::size_t>(hidden);
     rows_per_tile = tile_rows_for(hidden);
@@ -61,16 +57,6 @@ struct StepShape {
     history_slabs = (history + 1 + padded - 1) / padded;
     table_stride = (2 * terms * (period + 1) + 1 + 3) / 4 * 4;
     sections = (terms + terms_per_task - 1) / terms_per_task;
-  }
-  /// The first of `count` about equal parts of `width` f4 columns, in whole granules.
-  [[nodiscard]] std::size_t share(std::size_t width, std::size_t count) const {
-    const auto step = static_cast<std::size_t>(granule / 4);
-    return width / step / count * step;
-  }
-  /// f4 columns of one part of a panel that is `width` f4 wide.
-  [[nodiscard]] std::size_t part_width(std::size_t width) const {
-    const auto step = static_cast<std::size_t>(granule / 4), count = static_cast<std::size_t>(parts);
-    return (width / step + count - 1) / count * step;
   }
   /// Columns of a panel, at most.
   [[nodiscard]] int panel_columns() const { return std::min(parts, 2) * 128; }

@@ -40,20 +40,10 @@
 
 namespace pvm::inline v0::detail::general {
 
-/// A lane's part of a tile of a panel, in registers. In fp32: of each of RG rows four weights; in 16
-/// bits: of one row up to four chunks of eight weights (tiles_16bit.cuh).
-template <class Word, int Words>
+/// A tile of a panel in the registers of a warp: RG rows, of which each lane holds four weights.
+template <class Four, int RG>
 struct TileOf {
-  Word w[Words];
-};
-/// A lane's sums over the columns of tiles: of each row, or accumulators of two products.
-template <bool in_16_bits, int RG>
-struct RowSumsOf {
-  float v[RG];
-};
-template <int RG>
-struct RowSumsOf<true, RG> {
-  float v[2][4];
+  Four w[RG];
 };
 /// Where a panel's weights are: as products read them, and their low halves, if they have any.
 template <class Four>
@@ -90,9 +80,7 @@ template <class Precision, int RG, class Known>
 struct ThreadBlock {
   using Weights = Stored<Precision>;
   using Four = typename Weights::Four;
-  using Tile =
-      std::conditional_t<Weights::two_halves, TileOf<uint4, 4>, TileOf<float4, RG>>;
-  using RowSums = RowSumsOf<Weights::two_halves, RG>;
+  using Tile = TileOf<Four, RG>;
   using Home = PanelHome<Four>;
   static constexpr int warps = step_warps<Precision>(RG), threads = warps * 32;
 
@@ -215,7 +203,6 @@ struct ThreadBlock {
   // -------------------------------------------------------------- gather.cuh
 
   __device__ void gather_inputs(const Team& team, bool tail) const;
-  __device__ void keep_column_value(std::uint32_t vector, std::uint32_t c, float v) const;
   __device__ void weigh_sources(const Team& team) const;
   __device__ void list_d1(std::size_t at, float v) const;
   __device__ void gather_errors(const Team& team, bool scored) const;
@@ -243,22 +230,13 @@ struct ThreadBlock {
   __device__ static int lanes_of(const WarpItem& item);
   __device__ void load(Tile& tile, const WarpItem& item, bool tail) const;
   __device__ static float dot(float4 w, float4 x);
-  __device__ void sum_rows(const RowSums& sums, float* out) const;
-  __device__ void load_fp32(Tile& tile, const WarpItem& item, bool tail) const;
-  __device__ void compute(const Tile& tile, const WarpItem& item, RowSums& sums) const;
-  __device__ void compute_fp32(const Tile& tile, const WarpItem& item, RowSums& sums) const;
+  __device__ void sum_rows(const float (&sums)[RG], float* out) const;
+  __device__ void compute(const Tile& tile, const WarpItem& item, float (&sums)[RG]) const;
   __device__ void add_to_y(const Tile& tile, const WarpItem& item, std::uint32_t flags) const;
   template <class Middle>
   __device__ void run_items(bool tail, Tile& one, Tile& two, Middle middle) const;
   __device__ const WarpItem* warp_items() const;
   __device__ void prefetch(Tile& one, Tile& two) const;
-
-  // -------------------------------------------------------------- tiles_16bit.cuh
-
-  __device__ void load_16bit(Tile& tile, const WarpItem& item, bool tail) const;
-  __device__ void compute_16bit(const Tile& tile, const WarpItem& item, RowSums& sums) const;
-  __device__ void add_to_y_16bit(const Tile& tile, const WarpItem& item, std::uint32_t flags,
-                                 int chunks) const;
 
   // -------------------------------------------------------------- finish.cuh
 

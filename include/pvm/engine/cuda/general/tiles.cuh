@@ -11,7 +11,6 @@
 
 #include <pvm/engine/cuda/general/program.hpp>
 #include <pvm/engine/cuda/general/thread_block.cuh>
-#include <pvm/engine/cuda/general/tiles_16bit.cuh>
 #include <pvm/engine/cuda/instructions/memory.cuh>
 
 namespace pvm::inline v0::detail::general {
@@ -22,22 +21,11 @@ __device__ __forceinline__ int ThreadBlock<Precision, RG, Known>::lanes_of(const
   return static_cast<int>(item.vector_lanes_flags >> 16 & 63U);
 }
 
-/// Loads the item's tile.
+/// Loads the item's tile. Lanes without columns of it keep their old values, which `compute` does
+/// not use.
 template <class Precision, int RG, class Known>
 __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::load(Tile& tile, const WarpItem& item,
                                                              bool tail) const {
-  if constexpr (Weights::two_halves) {
-    load_16bit(tile, item, tail);
-  } else {
-    load_fp32(tile, item, tail);
-  }
-}
-
-/// Loads a tile of fp32 weights. Lanes without columns of it keep their old values, which
-/// `compute` does not use.
-template <class Precision, int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::load_fp32(
-    Tile& tile, const WarpItem& item, bool tail) const {
   const std::uint32_t flags = item.vector_lanes_flags >> 22;
   const int lanes = lanes_of(item);
   if (lane() >= lanes || (flags & has_rows) == 0 || (tail && (flags & hidden_only) != 0)) return;
@@ -72,13 +60,13 @@ __device__ __forceinline__ float ThreadBlock<Precision, RG, Known>::dot(float4 w
 
 /// out[r] = the sum of sums[r] over the lanes of the warp.
 template <class Precision, int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::sum_rows(const RowSums& sums,
-                                                                           float* out) const {
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::sum_rows(const float (&sums)[RG],
+                                                                 float* out) const {
   // A transposing butterfly: each exchange halves the number of sums in a lane, so that eight sums
   // cost 7 + 2 shuffles. Then lanes 4r to 4r + 3 hold the sum of row r.
   float v[8];
 #pragma unroll
-  for (int r = 0; r < 8; ++r) v[r] = r < RG ? sums.v[r] : 0.0F;
+  for (int r = 0; r < 8; ++r) v[r] = r < RG ? sums[r] : 0.0F;
 #pragma unroll
   for (int half = 4; half >= 1; half /= 2) {
     const bool upper = (lane() & (half * 4)) != 0;
@@ -99,25 +87,19 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::sum_rows(cons
 /// y in `y_part`.
 template <class Precision, int RG, class Known>
 __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::compute(const Tile& tile,
-                                                                           const WarpItem& item,
-                                                                           RowSums& sums) const {
-  if constexpr (Weights::two_halves) {
-    compute_16bit(tile, item, sums);
-  } else {
-    compute_fp32(tile, item, sums);
-  }
-}
-template <class Precision, int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::compute_fp32(
-    const Tile& tile, const WarpItem& item, RowSums& sums) const {
+                                                                const WarpItem& item,
+                                                                float (&sums)[RG]) const {
   const std::uint32_t flags = item.vector_lanes_flags >> 22;
-  if ((flags & starts_sum) != 0) sums = RowSums{};
+  if ((flags & starts_sum) != 0) {
+#pragma unroll
+    for (int r = 0; r < RG; ++r) sums[r] = 0;
+  }
   if (lane() < lanes_of(item)) {
     if ((flags & makes_sums) != 0) {
       const float4 x =
           reinterpret_cast<const float4*>(area)[(item.vector_lanes_flags & 0xffffU) + lane()];
 #pragma unroll
-      for (int r = 0; r < RG; ++r) sums.v[r] += dot(tile.w[r], x);
+      for (int r = 0; r < RG; ++r) sums[r] += dot(Weights::values(tile.w[r]), x);
     }
     if ((flags & makes_y) != 0) add_to_y(tile, item, flags);
   }
@@ -139,10 +121,11 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::add_to_y(cons
 #pragma unroll
     for (int r = 0; r < RG; ++r) {
       const float c = row_vector[r];
-      sum.x += c * tile.w[r].x;
-      sum.y += c * tile.w[r].y;
-      sum.z += c * tile.w[r].z;
-      sum.w += c * tile.w[r].w;
+      const float4 w = Weights::values(tile.w[r]);
+      sum.x += c * w.x;
+      sum.y += c * w.y;
+      sum.z += c * w.z;
+      sum.w += c * w.w;
     }
   }
   *at = sum;
@@ -156,12 +139,16 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::run_items(boo
                                                                              Tile& two,
                                                                              Middle middle) const {
   const WarpItem* items = warp_items();
-  RowSums sums{};
+  float sums[RG];
+#pragma unroll
+  for (int r = 0; r < RG; ++r) sums[r] = 0;
 #pragma unroll 1
   for (std::uint32_t i = 0;; i += 2) {
     if (i == p.early_item_count) {
       middle();
-      sums = RowSums{};  // no sum goes on behind it, so that its registers are free meanwhile
+      // No sum goes on behind it. That sums end here leaves their registers to `middle`.
+#pragma unroll
+      for (int r = 0; r < RG; ++r) sums[r] = 0;
     }
     if (i == p.item_count) break;
     const bool wraps = i + 2 == p.item_count;

@@ -24,7 +24,7 @@ namespace pvm::inline v0::detail::general {
 /// Every version has
 ///     Four                   four adjacent weights of a row, as products read them
 ///     two_halves             whether there are low halves
-///     granule                columns of a panel are a multiple of it
+///     values(four)           the four weights that products multiply
 ///     get(arena, i), set     weight i of the `arena`, on the host
 template <class Precision>
 struct Stored {
@@ -32,8 +32,11 @@ struct Stored {
   using Halves = detail::Halves<Precision>;
   using Four = uint2;
   static constexpr bool two_halves = true;
-  static constexpr int granule = 8;
 
+  __device__ __forceinline__ static float4 values(Four w) {
+    return make_float4(Math::low_value(w.x), Math::high_value(w.x), Math::low_value(w.y),
+                       Math::high_value(w.y));
+  }
   __device__ __forceinline__ static float4 join(Four high, Four low) {
     const WeightPair first = Halves::join({high.x, low.x}), second = Halves::join({high.y, low.y});
     return make_float4(first.first, first.second, second.first, second.second);
@@ -76,8 +79,8 @@ template <>
 struct Stored<fp32> {
   using Four = float4;
   static constexpr bool two_halves = false;
-  static constexpr int granule = 4;
 
+  __device__ __forceinline__ static float4 values(Four w) { return w; }
   static float get(const std::vector<float>& arena, std::size_t i) { return arena[i]; }
   template <class Floats>
   static void set(Floats& arena, std::size_t i, float weight) {

@@ -37,8 +37,7 @@ inline void Planner::add_hidden_unit(Draft& d, u32 id, std::size_t x_start) {
     list_sources(d, left.first(count), together.phase);
     done += source_words.size() - together.start;
     add_source_tasks(d, count, unit.layer);
-    while (padded_columns(source_words.size() - together.start) !=
-           source_words.size() - together.start) {
+    while ((source_words.size() - together.start) % 4 != 0) {
       source_words.push_back(zero_word());
       x_reference.push_back(-1);
     }
@@ -140,7 +139,7 @@ inline void Planner::cut_group(Draft& d, const HiddenUnit& unit, const Group& gr
   const std::size_t panel_f4 = static_cast<std::size_t>(shape_.panel_columns()) / 4;
   const std::size_t cuts = (columns_f4 + panel_f4 - 1) / panel_f4;
   for (std::size_t cut = 0, from = 0; cut < cuts; ++cut) {
-    const std::size_t width = shape_.share(columns_f4 - from, cuts - cut);
+    const std::size_t width = (columns_f4 - from) / (cuts - cut);
     const u32 weight =
         new_panel({unit.unit, false, 0, u(group.start + from * 4), u(width), 0, group.phase});
     Item item{};

@@ -23,12 +23,12 @@ inline void Planner::add_output_unit(Draft& d, u32 id) {
   unit.first_block = u(d.blocks.size());
   list_representation(d, unit);
   const u32 first_column = list_targets(d, id);
-  const u32 f4 = u(padded_columns(static_cast<std::size_t>(net_.units[id].outputs)) / 4);
+  const u32 f4 = u((static_cast<std::size_t>(net_.units[id].outputs) + 3) / 4);
   const u32 most = u(static_cast<std::size_t>(shape_.panel_columns())) / 4;
   const u32 cuts = (f4 + most - 1) / most;
   unit.sum = 0;
   for (u32 cut = 0, from = 0; cut < cuts; ++cut) {
-    const u32 width = u(shape_.share(f4 - from, cuts - cut));
+    const u32 width = (f4 - from) / (cuts - cut);
     OutputBlock block{};
     block.unit = u(d.output_units.size());
     block.first_phase = u(d.phases.size());
@@ -83,7 +83,7 @@ inline Planner::u32 Planner::list_targets(Draft& d, u32 id) const {
     return word(1 + in_b_half, shape_.squeezed(net_.primary[id][k / h] * h + k % h));
   };
   const u32 first_column = u(d.targets.size());
-  for (std::size_t o = 0; o < padded_columns(outputs); ++o) {
+  for (std::size_t o = 0; o < (outputs + 3) / 4 * 4; ++o) {
     d.targets.push_back(o < outputs ? target(o) : zero_word());
   }
   d.output_ids.push_back(id);

@@ -117,12 +117,7 @@ class Planner : private Plan {
   }
   static u32 slab_back(u32 slab) { return slab == 0 ? 1U : 2U; }
   /// f4 columns of one part of a panel that is `width` f4 wide.
-  [[nodiscard]] u32 part_width(u32 width) const { return u(shape_.part_width(width)); }
-  /// `columns` rounded up to whole granules.
-  [[nodiscard]] std::size_t padded_columns(std::size_t columns) const {
-    const auto granule = static_cast<std::size_t>(shape_.granule);
-    return (columns + granule - 1) / granule * granule;
-  }
+  [[nodiscard]] u32 part_width(u32 width) const { return (width + u(parts()) - 1) / u(parts()); }
   /// Deals phases out round robin, so that an SM folds about as much in every step.
   u32 new_phase(Draft& d) const {
     return d.next_phase++ % u(static_cast<std::size_t>(shape_.period));

@@ -58,7 +58,7 @@ class WeightMap {
   template <class Visit>
   void visit_tile(const Panel& panel, int group, int part, Visit visit) const {
     const int width = static_cast<int>(panel.width);
-    const int part_width = static_cast<int>(shape_.part_width(panel.width));
+    const int part_width = (width + shape_.parts - 1) / shape_.parts;
     const int first = part * part_width;
     const int lanes = std::min(part_width, width - first);
     const Unit& unit = net_.units[panel.unit];
