@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(step_warps<Precision>(RG) * 32, 1) steps(const
   Now& now = thread_block.now;
   if (threadIdx.x == 0) begin_launch(a, thread_block);
   __syncthreads();
-  typename ThreadBlock<Precision, RG, Known>::Tile one, two;
+  typename ThreadBlock<Precision, RG, Known>::Tiles tiles;
 #pragma unroll 1
   for (int ahead = 0; ahead < 3 && now.first + ahead < now.last; ++ahead) {
     thread_block.convert_frame(ahead);
@@ -124,13 +124,13 @@ __global__ void __launch_bounds__(step_warps<Precision>(RG) * 32, 1) steps(const
     const bool tail = now.frame == now.last;
     if (!tail && now.frame > now.first) thread_block.patch_products(thread_block.everybody());
     thread_block.open_tables();
-    thread_block.prefetch(one, two);
+    thread_block.prefetch(tiles);
     grid_barrier_wait(a.barrier, now.passed);
     if (now.frame == now.first) {
       thread_block.patch_products(thread_block.everybody());
       __syncthreads();
     }
-    thread_block.run_step(tail, one, two);
+    thread_block.run_step(tail, tiles);
     if (tail) break;
     grid_barrier_arrive(a.barrier);
     if constexpr (ThreadBlock<Precision, RG, Known>::Weights::two_halves) {

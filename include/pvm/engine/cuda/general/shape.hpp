@@ -37,13 +37,17 @@ struct StepShape {
   int sections = 3;       ///< sections of terms_per_task terms in the list
   int table_stride = 0;   ///< floats of a layer's coefficients, see CoefficientTables
   int warps = 14;         ///< of a thread block
+  int tiles_in_flight = 2;            ///< early and late items are multiples of it
   std::size_t four_bytes = 16;        ///< of four weights as products read them
   std::size_t values = 0, frame = 0;  ///< units * H; values of a frame
 
-  /// `warps`: of a thread block; `four_bytes_`: of four weights as products read them.
-  StepShape(const Spec& spec, const Connectome& net, DeferralPlan plan, int warps_,
-            std::size_t four_bytes_)
-      : warps(warps_), four_bytes(four_bytes_), frame(spec.frame_size()) {
+  /// `warps`: of a thread block; `Stored`: how weights are stored.
+  template <class Stored>
+  StepShape(const Spec& spec, const Connectome& net, DeferralPlan plan, int warps_, Stored /*how*/)
+      : warps(warps_),
+        tiles_in_flight(Stored::tiles_in_flight),
+        four_bytes(sizeof(typename Stored::Four)),
+        frame(spec.frame_size()) {
     const int hidden = net.hidden;
     values = net.units.size() * static_cast<std::size_t>(hidden);
     rows_per_tile = tile_rows_for(hidden);
@@ -60,6 +64,11 @@ struct StepShape {
   }
   /// Columns of a panel, at most.
   [[nodiscard]] int panel_columns() const { return std::min(parts, 2) * 128; }
+  /// f4 columns of the first of the panels that `width` f4 columns are cut into: of a whole panel as
+  /// long as there is one, so that its rows are whole lines of the L2 cache.
+  [[nodiscard]] std::size_t panel_width(std::size_t width) const {
+    return std::min(width, static_cast<std::size_t>(panel_columns()) / 4);
+  }
   /// Row groups of a round. Each has its own partial sums of y.
   [[nodiscard]] int y_groups() const { return rounds == 1 ? groups : warps; }
   /// Rows of an SM's listed d1, with the bias row and padding.

@@ -31,6 +31,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 
 #include <pvm/engine/cuda/general/arguments.hpp>
 #include <pvm/engine/cuda/general/device.cuh>
@@ -81,6 +82,21 @@ struct ThreadBlock {
   using Weights = Stored<Precision>;
   using Four = typename Weights::Four;
   using Tile = TileOf<Four, RG>;
+  /// Tiles whose loads are in flight while a warp multiplies, and those of them that stay in
+  /// registers during other work.
+  static constexpr int tiles_in_flight = Weights::tiles_in_flight;
+  static constexpr int held_tiles = Weights::held_tiles;
+  struct Tiles {
+    Tile of[tiles_in_flight];
+  };
+  /// Calls use(number, tile) for each tile. It is not a loop, because registers have no
+  /// indices.
+  template <class Use>
+  __device__ __forceinline__ static void for_each_tile(Tiles& tiles, Use use) {
+    [&]<int... K>(std::integer_sequence<int, K...>) {
+      (use(K, tiles.of[K]), ...);
+    }(std::make_integer_sequence<int, tiles_in_flight>{});
+  }
   using Home = PanelHome<Four>;
   static constexpr int warps = step_warps<Precision>(RG), threads = warps * 32;
 
@@ -198,7 +214,7 @@ struct ThreadBlock {
   __device__ void set_step(unsigned long long t) const;
   __device__ void next_step() const;
   __device__ void open_tables() const;
-  __device__ void run_step(bool tail, Tile& one, Tile& two) const;
+  __device__ void run_step(bool tail, Tiles& tiles) const;
 
   // -------------------------------------------------------------- gather.cuh
 
@@ -234,9 +250,9 @@ struct ThreadBlock {
   __device__ void compute(const Tile& tile, const WarpItem& item, float (&sums)[RG]) const;
   __device__ void add_to_y(const Tile& tile, const WarpItem& item, std::uint32_t flags) const;
   template <class Middle>
-  __device__ void run_items(bool tail, Tile& one, Tile& two, Middle middle) const;
+  __device__ void run_items(bool tail, Tiles& tiles, Middle middle) const;
   __device__ const WarpItem* warp_items() const;
-  __device__ void prefetch(Tile& one, Tile& two) const;
+  __device__ void prefetch(Tiles& tiles) const;
 
   // -------------------------------------------------------------- finish.cuh
 

@@ -4,8 +4,8 @@
 
 /// The pass over the weights: every warp goes through its items, loads their tiles into registers
 /// and multiplies each tile by a column vector (row sums: W0 x, W1^T d1) and by a row vector
-/// (partial y). Two tiles are in registers at a time: while one is multiplied, the load of the
-/// other is in flight.
+/// (partial y). Several tiles are in registers at a time: while one is multiplied, the loads of the
+/// others are in flight.
 
 #include <cstdint>
 
@@ -131,33 +131,39 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::add_to_y(cons
   *at = sum;
 }
 
-/// Runs this warp's items, with a call of `middle` between the early and the late ones. `one` and
-/// `two` hold the tiles of the first two items at the start.
+/// Runs this warp's items, with a call of `middle` between the early and the late ones. `tiles` hold
+/// those of the first `held_tiles` items at the start.
 template <class Precision, int RG, class Known>
 template <class Middle>
-__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::run_items(bool tail, Tile& one,
-                                                                             Tile& two,
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::run_items(bool tail, Tiles& tiles,
                                                                              Middle middle) const {
   const WarpItem* items = warp_items();
-  float sums[RG];
-#pragma unroll
-  for (int r = 0; r < RG; ++r) sums[r] = 0;
+  // The loads of a group of items that were not ahead of other work.
+  const auto load_rest = [&](std::uint32_t i) {
+    if (i == p.item_count) return;
+    for_each_tile(tiles, [&](int k, Tile& tile) {
+      if (k >= held_tiles) load(tile, items[i + static_cast<unsigned>(k)], tail);
+    });
+  };
+  if (p.early_item_count != 0) load_rest(0);
+  float sums[RG] = {};
 #pragma unroll 1
-  for (std::uint32_t i = 0;; i += 2) {
+  for (std::uint32_t i = 0;; i += tiles_in_flight) {
     if (i == p.early_item_count) {
       middle();
+      load_rest(i);
       // No sum goes on behind it. That sums end here leaves their registers to `middle`.
 #pragma unroll
       for (int r = 0; r < RG; ++r) sums[r] = 0;
     }
     if (i == p.item_count) break;
-    const bool wraps = i + 2 == p.item_count;
-    const std::uint32_t next = wraps ? 0 : i + 2;
-    const WarpItem first = items[i], second = items[i + 1];
-    compute(one, first, sums);
-    if (!wraps) load(one, items[next], tail);
-    compute(two, second, sums);
-    if (!wraps) load(two, items[next + 1], tail);
+    const std::uint32_t next = i + tiles_in_flight;
+    for_each_tile(tiles, [&](int k, Tile& tile) {
+      const WarpItem item = items[i + static_cast<unsigned>(k)];
+      compute(tile, item, sums);
+      const bool held = k < held_tiles || next != p.early_item_count;
+      if (held && next != p.item_count) load(tile, items[next + static_cast<unsigned>(k)], tail);
+    });
   }
 }
 
@@ -167,16 +173,15 @@ __device__ __forceinline__ const WarpItem* ThreadBlock<Precision, RG, Known>::wa
   return list<WarpItem>(p.items) + static_cast<unsigned>(warp()) * p.item_count;
 }
 
-/// Issues the loads of the first two tiles.
+/// Issues the loads of the first tiles.
 template <class Precision, int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::prefetch(Tile& one,
-                                                                            Tile& two) const {
-  one = Tile{};  // else lanes that load nothing would keep the old tile live across the folds
-  two = Tile{};
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::prefetch(Tiles& tiles) const {
+  tiles = Tiles{};  // else lanes that load nothing would keep old tiles live across the folds
   if (p.item_count == 0) return;
   const WarpItem* items = warp_items();
-  load(one, items[0], false);
-  load(two, items[1], false);
+  for_each_tile(tiles, [&](int k, Tile& tile) {
+    if (k < held_tiles) load(tile, items[k], false);
+  });
 }
 
 }  // namespace pvm::inline v0::detail::general
