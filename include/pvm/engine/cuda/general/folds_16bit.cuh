@@ -15,7 +15,6 @@
 
 #include <cuda_runtime.h>
 
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 
@@ -91,21 +90,21 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::stage_factors
     const int columns = static_cast<int>(fold.width) * 4;
     const float* listed[2] = {listed_d1(age[0]) + fold.columns, listed_d1(age[1]) + fold.columns};
     const std::uint32_t* words = source_words() + (output ? 0 : fold.columns);
-    stage_pair(staged_columns(slot) + pair * fold_stride(columns), columns, there, [&](int c, int i) {
-      const std::uint32_t word = output ? 0 : words[c];
-      const int back = 3 + static_cast<int>(word >> back_shift) + age[i];
-      return load_fresh(output ? listed[i] + c : a.past + past_row(back) + (word & place_mask));
-    });
+    stage_pair(
+        staged_columns(slot) + pair * fold_stride(columns), columns, there, [&](int c, int i) {
+          const std::uint32_t word = output ? 0 : words[c];
+          const int back = 3 + static_cast<int>(word >> back_shift) + age[i];
+          return load_fresh(output ? listed[i] + c : a.past + past_row(back) + (word & place_mask));
+        });
   } else {
     const unsigned int place =
         (output ? a.first_raw : a.first_d0) + fold.row_source * static_cast<unsigned>(hidden());
     const int back = output ? static_cast<int>(fold.row_back) + 2 : 1;
     const float* from[2] = {a.past + past_row(back + age[0]) + place,
                             a.past + past_row(back + age[1]) + place};
-    stage_pair(staged_rows(slot) + pair * fold_stride(padded()), padded(), there,
-               [&](int row, int i) {
-                 return factor[i] * load_fresh(from[i] + min(row, hidden() - 1));
-               });
+    stage_pair(
+        staged_rows(slot) + pair * fold_stride(padded()), padded(), there,
+        [&](int row, int i) { return factor[i] * load_fresh(from[i] + min(row, hidden() - 1)); });
   }
 }
 
@@ -145,8 +144,10 @@ __device__ __forceinline__ const float* ThreadBlock<Precision, RG, Known>::liste
 
 /// Loads a lane's weights of this warp's tile in a row group of the panel.
 template <class Precision, int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::load_halves(
-    FoldedTile& tile, const Fold& fold, int group, Home source) const {
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::load_halves(FoldedTile& tile,
+                                                                               const Fold& fold,
+                                                                               int group,
+                                                                               Home source) const {
   const FoldPlace at = fold_place(fold, group);
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
@@ -163,8 +164,10 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::load_halves(
 /// Adds what is staged in a slot to the tile, and stores it. Padding rows get the factors of the
 /// unit's last row: no result depends on them, but they have to be finite.
 template <class Precision, int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::add_staged(
-    FoldedTile& tile, const Fold& fold, int slot, int group, Home sink) const {
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::add_staged(FoldedTile& tile,
+                                                                              const Fold& fold,
+                                                                              int slot, int group,
+                                                                              Home sink) const {
   const FoldPlace at = fold_place(fold, group);
   const int e = lane() >> 2, q = lane() & 3;
   const int column_stride = fold_stride(static_cast<int>(fold.width) * 4);

@@ -17,8 +17,8 @@ namespace pvm::inline v0::detail::general {
 
 /// Loads x(t), r(t-1) and h(t-2); in a tail without x(t).
 template <class Precision, int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::gather_inputs(
-    const Team& team, bool tail) const {
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::gather_inputs(const Team& team,
+                                                                                 bool tail) const {
   constexpr int together = 7;
   const std::uint32_t threads_here = static_cast<unsigned>(team.threads());
   const std::uint32_t* words = source_words();
@@ -51,7 +51,8 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::weigh_sources
   const SourceTask* tasks = list<SourceTask>(p.source_tasks);
   const Source* sources = list<Source>(p.sources);
 #pragma unroll 1
-  for (std::uint32_t k = static_cast<unsigned>(team.my_warp()); k < p.source_task_count; k += static_cast<unsigned>(team.count)) {
+  for (std::uint32_t k = static_cast<unsigned>(team.my_warp()); k < p.source_task_count;
+       k += static_cast<unsigned>(team.count)) {
     const SourceTask task = tasks[k];
     const float* weights = layer_table(task.layer);
 #pragma unroll 1
@@ -96,7 +97,8 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::gather_errors
   const std::uint32_t zero = a.first_pixel + a.patches * a.patch;
   const unsigned int rows[3] = {past_row(0), past_row(1), past_row(2)};
 #pragma unroll 1
-  for (std::uint32_t base = static_cast<unsigned>(team.thread()); base < p.column_count; base += 2 * threads_here) {
+  for (std::uint32_t base = static_cast<unsigned>(team.thread()); base < p.column_count;
+       base += 2 * threads_here) {
     float before[2], target[2], then[2];
     std::uint32_t word[2];
 #pragma unroll

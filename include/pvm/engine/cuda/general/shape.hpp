@@ -25,20 +25,20 @@ constexpr int tile_rows_for(int hidden) {
 
 /// Sizes that follow from the spec and the deferral plan.
 struct StepShape {
-  int rows_per_tile = 7;  ///< RG
-  int groups = 7;         ///< row groups of a unit
-  int parts = 2;          ///< column parts of a panel: warps side by side in a row group
-  int rounds = 1;         ///< rounds in which the warps cover all tiles of a panel
-  int padded = 49;        ///< hidden rows, padded to groups * RG
-  int terms = 23;         ///< L
-  int period = 16;        ///< R
-  int history = 25;       ///< M: steps (rows) in the ring of listed d1
-  int history_slabs = 1;  ///< slabs of `padded` rows of the d1 ring and the bias row
-  int sections = 3;       ///< sections of terms_per_task terms in the list
-  int table_stride = 0;   ///< floats of a layer's coefficients, see CoefficientTables
-  int warps = 14;         ///< of a thread block
-  int tiles_in_flight = 2;            ///< early and late items are multiples of it
-  std::size_t four_bytes = 16;        ///< of four weights as products read them
+  int rows_per_tile = 7;        ///< RG
+  int groups = 7;               ///< row groups of a unit
+  int parts = 2;                ///< column parts of a panel: warps side by side in a row group
+  int rounds = 1;               ///< rounds in which the warps cover all tiles of a panel
+  int padded = 49;              ///< hidden rows, padded to groups * RG
+  int terms = 23;               ///< L
+  int period = 16;              ///< R
+  int history = 25;             ///< M: steps (rows) in the ring of listed d1
+  int history_slabs = 1;        ///< slabs of `padded` rows of the d1 ring and the bias row
+  int sections = 3;             ///< sections of terms_per_task terms in the list
+  int table_stride = 0;         ///< floats of a layer's coefficients, see CoefficientTables
+  int warps = 14;               ///< of a thread block
+  int tiles_in_flight = 2;      ///< early and late items are multiples of it
+  std::size_t four_bytes = 16;  ///< of four weights as products read them
   std::size_t values = 0, frame = 0;  ///< units * H; values of a frame
 
   /// `warps`: of a thread block; `Stored`: how weights are stored.
@@ -64,8 +64,8 @@ struct StepShape {
   }
   /// Columns of a panel, at most.
   [[nodiscard]] int panel_columns() const { return std::min(parts, 2) * 128; }
-  /// f4 columns of the first of the panels that `width` f4 columns are cut into: of a whole panel as
-  /// long as there is one, so that its rows are whole lines of the L2 cache.
+  /// f4 columns of the first of the panels that `width` f4 columns are cut into: of a whole panel
+  /// as long as there is one, so that its rows are whole lines of the L2 cache.
   [[nodiscard]] std::size_t panel_width(std::size_t width) const {
     return std::min(width, static_cast<std::size_t>(panel_columns()) / 4);
   }

@@ -93,9 +93,8 @@ struct ThreadBlock {
   /// indices.
   template <class Use>
   __device__ __forceinline__ static void for_each_tile(Tiles& tiles, Use use) {
-    [&]<int... K>(std::integer_sequence<int, K...>) {
-      (use(K, tiles.of[K]), ...);
-    }(std::make_integer_sequence<int, tiles_in_flight>{});
+    [&]<int... K>(std::integer_sequence<int, K...>) { (use(K, tiles.of[K]), ...); }
+    (std::make_integer_sequence<int, tiles_in_flight>{});
   }
   using Home = PanelHome<Four>;
   static constexpr int warps = step_warps<Precision>(RG), threads = warps * 32;

@@ -24,8 +24,9 @@ __device__ __forceinline__ int ThreadBlock<Precision, RG, Known>::lanes_of(const
 /// Loads the item's tile. Lanes without columns of it keep their old values, which `compute` does
 /// not use.
 template <class Precision, int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::load(Tile& tile, const WarpItem& item,
-                                                             bool tail) const {
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::load(Tile& tile,
+                                                                        const WarpItem& item,
+                                                                        bool tail) const {
   const std::uint32_t flags = item.vector_lanes_flags >> 22;
   const int lanes = lanes_of(item);
   if (lane() >= lanes || (flags & has_rows) == 0 || (tail && (flags & hidden_only) != 0)) return;
@@ -37,8 +38,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::load(Tile& ti
   }
   const bool history = (flags & in_history) != 0;
   const int stride = history ? static_cast<int>(p.column_count / 4) : lanes;
-  const Four* from =
-      static_cast<const Four*>(history ? a.listed : a.arena) + item.offset + lane();
+  const Four* from = static_cast<const Four*>(history ? a.listed : a.arena) + item.offset + lane();
   // A part of the weights stays in the L2 cache from step to step. The rest is loaded with an
   // evict-first policy, so that it does not evict that part.
   // (Where both policies are constants, loads need no registers for them.)
@@ -61,7 +61,7 @@ __device__ __forceinline__ float ThreadBlock<Precision, RG, Known>::dot(float4 w
 /// out[r] = the sum of sums[r] over the lanes of the warp.
 template <class Precision, int RG, class Known>
 __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::sum_rows(const float (&sums)[RG],
-                                                                 float* out) const {
+                                                                            float* out) const {
   // A transposing butterfly: each exchange halves the number of sums in a lane, so that eight sums
   // cost 7 + 2 shuffles. Then lanes 4r to 4r + 3 hold the sum of row r.
   float v[8];
@@ -86,9 +86,8 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::sum_rows(cons
 /// Computes the products that the item's flags name: adds to the row sums in `sums`, and to partial
 /// y in `y_part`.
 template <class Precision, int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::compute(const Tile& tile,
-                                                                const WarpItem& item,
-                                                                float (&sums)[RG]) const {
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::compute(
+    const Tile& tile, const WarpItem& item, float (&sums)[RG]) const {
   const std::uint32_t flags = item.vector_lanes_flags >> 22;
   if ((flags & starts_sum) != 0) {
 #pragma unroll
@@ -111,9 +110,8 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::compute(const
 
 /// y_part += sum over the tile's rows r of coefficient(r) * row r.
 template <class Precision, int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::add_to_y(const Tile& tile,
-                                                                 const WarpItem& item,
-                                                                 std::uint32_t flags) const {
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::add_to_y(
+    const Tile& tile, const WarpItem& item, std::uint32_t flags) const {
   float4* at = y_part + item.y + lane();
   float4 sum = (flags & starts_y) != 0 ? make_float4(0, 0, 0, 0) : *at;
   if ((flags & has_rows) != 0) {
@@ -131,11 +129,12 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::add_to_y(cons
   *at = sum;
 }
 
-/// Runs this warp's items, with a call of `middle` between the early and the late ones. `tiles` hold
-/// those of the first `held_tiles` items at the start.
+/// Runs this warp's items, with a call of `middle` between the early and the late ones. `tiles`
+/// hold those of the first `held_tiles` items at the start.
 template <class Precision, int RG, class Known>
 template <class Middle>
-__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::run_items(bool tail, Tiles& tiles,
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::run_items(bool tail,
+                                                                             Tiles& tiles,
                                                                              Middle middle) const {
   const WarpItem* items = warp_items();
   // The loads of a group of items that were not ahead of other work.

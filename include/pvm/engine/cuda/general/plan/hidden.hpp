@@ -90,7 +90,8 @@ inline HiddenUnit Planner::new_hidden_unit(Draft& d, u32 id) const {
   return made;
 }
 
-/// How many of the pieces make the next group: as many as fit into `most` columns, but at least one.
+/// How many of the pieces make the next group: as many as fit into `most` columns, but at least
+/// one.
 inline std::size_t Planner::fitting(std::span<const Piece> pieces, std::size_t most) {
   std::size_t count = 0, length = 0;
   while (count < pieces.size() && (count == 0 || length + pieces[count].length <= most)) {

@@ -47,8 +47,8 @@ inline void Planner::fix_offsets(Draft& d, u32 r_at) const {
   d.late_items = std::move(late_items);
 }
 
-/// Takes room for the staged factors of folds. 16-bit panels that fold in the same step have them at
-/// the same time, up to most_folds_at_once.
+/// Takes room for the staged factors of folds. 16-bit panels that fold in the same step have them
+/// at the same time, up to most_folds_at_once.
 inline void Planner::place_factors(Draft& d) const {
   Program& p = d.program;
   if (shape_.four_bytes == sizeof(float) * 4) {
