@@ -6,8 +6,7 @@
 ///     bench_cuda_step --spec model_zoo/small.json --precision bf16
 ///
 /// All layers learn from the start. The engine is CudaResidentEngine if the network fits it, else
-/// CudaStreamedEngine; in fp32, CudaGeneralEngine for networks that fit neither, and with
-/// --off-chip.
+/// CudaStreamedEngine; CudaGeneralEngine for networks that fit neither, and with --off-chip.
 
 #include <algorithm>
 #include <chrono>
@@ -46,7 +45,7 @@ void describe(CLI::App& app, Choices& c) {
   app.add_option("--reps", c.reps, "repetitions, whose median counts (default 5)")
       ->check(CLI::PositiveNumber);
   app.add_flag("--no-graph", c.eager, "launch every step by itself");
-  app.add_flag("--off-chip", c.general, "fp32 as where whole units fit no multiprocessor");
+  app.add_flag("--off-chip", c.general, "as where whole units fit no multiprocessor");
   app.add_flag("--frozen", c.frozen, "steps that do not learn");
 }
 
@@ -112,33 +111,25 @@ void measure(const Choices& choices) {
       engine.description().c_str());
 }
 
-/// Whether the network fits CudaResidentEngine or CudaStreamedEngine in fp32.
-bool fit_units(const std::string& spec) {
-  std::string why;
-  return pvm::CudaResidentEngine<pvm::fp32>::plan(pvm::load_spec(spec), why) ||
-         pvm::CudaStreamedEngine<pvm::fp32>::plan(pvm::load_spec(spec), why);
-}
-/// Measures CudaResidentEngine if the network fits it, else CudaStreamedEngine.
+/// Measures CudaResidentEngine if the network fits it, else CudaStreamedEngine, else
+/// CudaGeneralEngine.
 template <class Precision>
-void measure_units(const Choices& choices) {
+void measure_in(const Choices& choices) {
   std::string why;
-  if (pvm::CudaResidentEngine<Precision>::plan(pvm::load_spec(choices.spec), why)) {
+  const pvm::Spec spec = pvm::load_spec(choices.spec);
+  if (!choices.general && pvm::CudaResidentEngine<Precision>::plan(spec, why)) {
     measure<pvm::CudaResidentEngine<Precision>>(choices);
-  } else {
+  } else if (!choices.general && pvm::CudaStreamedEngine<Precision>::plan(spec, why)) {
     measure<pvm::CudaStreamedEngine<Precision>>(choices);
+  } else {
+    measure<pvm::CudaGeneralEngine<Precision>>(choices);
   }
 }
 
 void measure_chosen(const Choices& choices) {
-  if (choices.general && choices.precision != "fp32") {
-    throw pvm::Error(pvm::Fault::usage, "--off-chip is for fp32, not " + choices.precision);
-  }
-  if (choices.precision == "bf16") return measure_units<pvm::bf16>(choices);
-  if (choices.precision == "fp16") return measure_units<pvm::fp16>(choices);
-  if (!choices.general && fit_units(choices.spec)) {
-    return measure_units<pvm::fp32>(choices);
-  }
-  measure<pvm::CudaGeneralEngine<>>(choices);
+  if (choices.precision == "bf16") return measure_in<pvm::bf16>(choices);
+  if (choices.precision == "fp16") return measure_in<pvm::fp16>(choices);
+  measure_in<pvm::fp32>(choices);
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Compares CudaGeneralEngine with the plain double reference and with itself: captured, eager,
-// resumed.
+// Compares CudaGeneralEngine in every precision with the plain double reference and with itself:
+// captured, eager, resumed.
 
 #include "catch.hpp"
 
@@ -188,6 +188,11 @@ TEST_CASE("tiny networks follow the reference", "[gpu]") {
     spec.intermediate_learning_rate = 0.004;
     require_close(distance(spec, usual(120)));
   }
+  SECTION("a list of many gradients") {
+    spec.momentum = 0.9;
+    spec.initial_learning_rate = 0.0005;
+    require_close(distance(spec, pvm_test::steps_of(300, 40)));
+  }
   SECTION("sign of the error") {
     spec.opt_abs_diff = true;
     spec.initial_learning_rate = 0.0005;
@@ -224,7 +229,8 @@ TEST_CASE("a state goes on at the rates of another spec on a GPU", "[gpu]") {
 }
 TEST_CASE("a state goes on with the momentum of another spec on a GPU", "[gpu]") {
   if (skipped()) return;
-  for (const auto& [before, after] : {std::pair{0.1, 0.3}, {0.3, 0.1}, {0.5, 0.0}, {0.1, 0.12}}) {
+  for (const auto& [before, after] :
+       {std::pair{0.1, 0.3}, {0.3, 0.1}, {0.5, 0.0}, {0.1, 0.12}, {0.1, 0.9}}) {
     pvm_test::momentum_of_another_spec_counts<pvm::CudaGeneralEngine<>>(pvm_test::tiny_spec(), 1,
                                                                         before, after);
   }
@@ -369,31 +375,32 @@ TEST_CASE("impossible requests are refused in a sentence", "[gpu]") {
 
 namespace {
 
-/// Networks of which each makes another part of the general engine's 16-bit code run: several
-/// sources, outputs that read the context, panels in several rounds, a momentum that lasts.
+/// Networks of which each makes another part of the 16-bit code run: outputs that read the context,
+/// panels in several rounds, a list of more gradients than a fold adds at once.
 std::vector<pvm::Spec> rounded_specs() {
-  std::vector<pvm::Spec> specs{pvm_test::early_tiny(), pvm_test::early_tiny(), pvm_test::wide_units(),
+  std::vector<pvm::Spec> specs{pvm_test::early_tiny(), pvm_test::wide_units(),
                                pvm_test::early_tiny()};
-  specs[1].name = "fed context";
-  specs[1].feed_context_in_complex_layer = true;
-  specs[3].name = "momentum 0.9";
-  specs[3].momentum = 0.9;
-  specs[3].initial_learning_rate /= 10;
+  specs[0].name = "fed context";
+  specs[0].feed_context_in_complex_layer = true;
+  specs[2].name = "momentum 0.9";
+  specs[2].momentum = 0.9;
+  specs[2].initial_learning_rate /= 10;
   return specs;
 }
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("general: 16-bit weights follow the reference within their rounding",
-                   "[gpu]", pvm::bf16, pvm::fp16) {
+TEMPLATE_TEST_CASE("general: 16-bit weights follow the reference within their rounding", "[gpu]",
+                   pvm::bf16, pvm::fp16) {
   if (skipped()) return;
   constexpr bool is_bf16 = std::is_same_v<TestType, pvm::bf16>;
   for (const auto& spec : rounded_specs()) {
+    // The emulated device runs them all in bf16; fp16 differs in how numbers are rounded only.
+    if (pvm_test::emulated && !is_bf16 && spec.name != "fed context") continue;
     INFO(spec.name);
-    const int steps = pvm_test::steps_of(120, 40);
-    pvm_test::require_rounded(
-        pvm_test::distance<pvm::CudaGeneralEngine<TestType>>(spec, 1, steps), spec, steps,
-        is_bf16 ? 0x1p-9 : 0x1p-12);
+    const int steps = pvm_test::steps_of(120, 20);
+    pvm_test::require_rounded(pvm_test::distance<pvm::CudaGeneralEngine<TestType>>(spec, 1, steps),
+                              spec, steps, is_bf16 ? 0x1p-9 : 0x1p-12);
   }
 }
 
@@ -401,4 +408,18 @@ TEMPLATE_TEST_CASE("general: captured, eager and resumed 16-bit runs have the sa
                    pvm::bf16, pvm::fp16) {
   if (skipped()) return;
   pvm_test::same_bits<pvm::CudaGeneralEngine<TestType>>(1);
+}
+
+TEST_CASE("general: a frozen run keeps its 16-bit weights", "[gpu]") {
+  if (skipped()) return;
+  const pvm::Spec spec = tiny();
+  pvm::CudaGeneralEngine<pvm::bf16> engine(spec, 1);
+  engine.restore(weights_only(engine, start_weights(spec)));
+  run(engine, spec, usual(60));
+  const auto weights = [&] { return engine.save().weights; };
+  const auto before = weights();
+  run(engine, spec, 5, pvm::Mode::freeze);
+  CHECK(before == weights());
+  run(engine, spec, 5);
+  CHECK(before != weights());
 }

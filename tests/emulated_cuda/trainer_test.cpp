@@ -418,6 +418,28 @@ TEST_CASE("Several GPUs share the network of one sequence, or a sentence refuses
                              "no GPU can be used"));
 }
 
+TEST_CASE("Which engine a GPU takes for one sequence depends on units, weights and momentum") {
+  const Different device({.multiprocessors = 32});
+  const pvm::TrainerOptions options{.seed = 5};
+  const auto begins = [](auto&& trainer, const char* engine) {
+    INFO(trainer.description());
+    CHECK(trainer.description().find(engine) == 0);
+  };
+  auto spec = train_test::tiny_spec();
+  begins(pvm::Trainer<pvm::fp32>(spec, options), "CUDA engine: ");
+  begins(pvm::Trainer<pvm::bf16>(spec, options), "CUDA batch engine");  // few weights
+  spec.momentum = 0.95;
+  begins(pvm::Trainer<pvm::fp32, pvm::dynamic>(spec, options), "CUDA engine: ");
+  spec.momentum = 0.99;
+  begins(pvm::Trainer<pvm::fp32, pvm::dynamic>(spec, options), "CUDA batch engine");
+  spec.momentum = 0.1;
+  spec.hidden_block_size = 6;
+  begins(pvm::Trainer<pvm::bf16>(spec, options), "CUDA engine, whole units: ");
+  spec.hidden_block_size = 10;  // 2.1 million weights
+  begins(pvm::Trainer<pvm::bf16>(spec, options), "CUDA engine: ");
+  begins(pvm::Trainer<pvm::fp16>(spec, options), "CUDA engine: ");
+}
+
 TEST_CASE("A GPU with 99 KB of shared memory for a thread block trains everything") {
   using Net = pvm::Network<pvm::Input<12, 3, 3>, pvm::Layers<4, 2, 1>, pvm::Hidden<7>>;
   const Different device(emulated_cuda::rtx_40);

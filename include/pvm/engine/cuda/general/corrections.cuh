@@ -21,7 +21,8 @@ namespace pvm::inline v0::detail::general {
 
 /// Computes q_j for W0 (skipped in a tail), and the weights of the listed d1 in y(t-1).
 template <class Precision, int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::correction_factors(bool tail) const {
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::correction_factors(
+    bool tail) const {
   const HiddenUnit* hidden_units = list<HiddenUnit>(p.hidden_units);
   const SourceTask* tasks = list<SourceTask>(p.source_tasks);
   const int qs = tail ? 0 : static_cast<int>(p.hidden_count) * a.terms;
@@ -71,8 +72,9 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::correction_fa
 template <class Precision, int RG, class Known>
 template <class Factor>
 __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::correct(int section, float* out,
-                                                                std::uint32_t place, int back,
-                                                                Factor factor) const {
+                                                                           std::uint32_t place,
+                                                                           int back,
+                                                                           Factor factor) const {
   const int first = section * terms_per_task;
   const int last = min(first + terms_per_task, a.terms) - 1;
   const float mine = lane() <= last - first ? factor(first + lane()) : 0.0F;

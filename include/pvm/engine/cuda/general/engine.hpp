@@ -105,8 +105,10 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Precis
 
   [[nodiscard]] std::string description() const {
     return "CUDA engine: " + device_.name + ", " + std::to_string(device_.multiprocessors) +
-           " multiprocessors, " + std::to_string(memory_needed() >> 20) + " MiB, " + std::string(Precision::name) + ", " +
-           std::to_string(plan_.resident_f4 * sizeof(typename Stored::Four) >> 20) + " MiB of weights on the chip, " +
+           " multiprocessors, " + std::to_string(memory_needed() >> 20) + " MiB, " +
+           std::string(Precision::name) + ", " +
+           std::to_string(plan_.resident_f4 * sizeof(typename Stored::Four) >> 20) +
+           " MiB of weights on the chip, " +
            (Launcher::constant_hidden != 0
                 ? "kernels for " + std::to_string(Launcher::constant_hidden) + " hidden values, "
                 : "") +
@@ -131,8 +133,7 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Precis
 
   CudaGeneralEngine(const Spec& spec, const EngineOptions& options,
                     const detail::DeviceFacts& device)
-      : Base(spec, options, device,
-             deferral(spec, device.tuning.fold_period)),
+      : Base(spec, options, device, deferral(spec, device.tuning.fold_period)),
         shape_(spec_, net_, plans_.w0,
                detail::step_warps<Precision>(detail::general::tile_rows_for(net_.hidden)),
                Stored{}),

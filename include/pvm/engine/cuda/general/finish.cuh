@@ -18,7 +18,8 @@ namespace pvm::inline v0::detail::general {
 /// The sum of a row: over the column parts, then over the sections of corrections that lie behind
 /// them. `sum`: offset of [part + section][padded rows].
 template <class Precision, int RG, class Known>
-__device__ __forceinline__ float ThreadBlock<Precision, RG, Known>::total(std::uint32_t sum, int row) const {
+__device__ __forceinline__ float ThreadBlock<Precision, RG, Known>::total(std::uint32_t sum,
+                                                                          int row) const {
   float v = 0;
   const int pieces = parts() + a.sections;
 #pragma unroll 4
@@ -32,7 +33,8 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::finish_hidden
     const Team& team) const {
   const HiddenUnit* units = list<HiddenUnit>(p.hidden_units);
 #pragma unroll 1
-  for (int k = team.thread(); k < static_cast<int>(p.hidden_count) * hidden(); k += team.threads()) {
+  for (int k = team.thread(); k < static_cast<int>(p.hidden_count) * hidden();
+       k += team.threads()) {
     const int n = by_hidden(k);
     const HiddenUnit& unit = units[n];
     const int row = k - n * hidden();
@@ -50,7 +52,8 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::finish_gradie
     const Team& team) const {
   const OutputUnit* units = list<OutputUnit>(p.output_units);
 #pragma unroll 1
-  for (int k = team.thread(); k < static_cast<int>(p.output_count) * hidden(); k += team.threads()) {
+  for (int k = team.thread(); k < static_cast<int>(p.output_count) * hidden();
+       k += team.threads()) {
     const int n = by_hidden(k);
     const OutputUnit& unit = units[n];
     const int row = k - n * hidden();
@@ -68,7 +71,8 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::finish_output
   const float* partial = reinterpret_cast<const float*>(y_part);
   const int pieces = rounds() == 1 ? groups() : warps;
 #pragma unroll 1
-  for (std::uint32_t c = static_cast<unsigned>(team.thread()); c < p.column_count; c += static_cast<unsigned>(team.threads())) {
+  for (std::uint32_t c = static_cast<unsigned>(team.thread()); c < p.column_count;
+       c += static_cast<unsigned>(team.threads())) {
     float sum = 0;
 #pragma unroll 4
     for (int g = 0; g < pieces; ++g) sum += partial[g * p.column_count + c];

@@ -3,9 +3,9 @@
 #pragma once
 
 /// Folding: adds listed gradients to the stored weights Z, one panel after the other, each at the
-/// steps of its phase; here of fp32 weights, in folds_16bit.cuh of others. The factors of the gradients are staged in shared memory by asynchronous
-/// copies, at most 16 gradients at a time. Also the transfer of the resident panels between the
-/// arena and shared memory.
+/// steps of its phase; here of fp32 weights, in folds_16bit.cuh of others. The factors of the
+/// gradients are staged in shared memory by asynchronous copies, at most 16 gradients at a time.
+/// Also the transfer of the resident panels between the arena and shared memory.
 
 #include <cstddef>
 #include <cstdint>
@@ -80,8 +80,10 @@ __device__ __forceinline__ int ThreadBlock<Precision, RG, Known>::most_terms(con
 /// [term][column].
 template <class Precision, int RG, class Known>
 template <class Age>
-__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::stage_gradients(const Fold& fold, int base,
-                                                                        int count, Age age) const {
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::stage_gradients(const Fold& fold,
+                                                                                   int base,
+                                                                                   int count,
+                                                                                   Age age) const {
   const int each = groups() * 8;
   const int columns = static_cast<int>(fold.width) * 4;
   const bool output = fold.row_back != 0;
@@ -122,10 +124,8 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::stage_gradien
 /// only have to be finite.
 template <class Precision, int RG, class Known>
 template <class Factor>
-__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::fold_tiles(const Fold& fold, int base,
-                                                                   int count, Factor factor,
-                                                                   const Four* source,
-                                                                   Four* sink) const {
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::fold_tiles(
+    const Fold& fold, int base, int count, Factor factor, const Four* source, Four* sink) const {
   const int width = static_cast<int>(fold.width);
   const int first = part() * static_cast<int>(fold.part_width);
   const int lanes = min(static_cast<int>(fold.part_width), width - first);
@@ -164,9 +164,10 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::fold_tiles(co
 /// d1, in `a.past_d1` or in a copy of it, `sink`.
 template <class Precision, int RG, class Known>
 template <class Factor>
-__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::fold_bias(const Fold& fold, int base,
-                                                                  int count, Factor factor,
-                                                                  float* sink) const {
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::fold_bias(const Fold& fold,
+                                                                             int base, int count,
+                                                                             Factor factor,
+                                                                             float* sink) const {
   const int columns = static_cast<int>(fold.width) * 4;
   const std::size_t at = static_cast<std::size_t>(p.history) * 4 + fold.columns +
                          static_cast<std::size_t>(a.history) * p.column_count;

@@ -15,7 +15,6 @@
 
 #include <cuda_runtime.h>
 
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 
@@ -55,59 +54,81 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::fold_together
     __syncthreads();
 #pragma unroll 1
     for (int f = 0; f < count; ++f) {
-      const FoldedGradients gradients = of(folds[f]);
+      const Fold& fold = folds[f];
+      const FoldedGradients gradients = of(fold);
       if (base >= gradients.count) continue;
-      add_staged(folds[f], f, base == 0 ? source(folds[f]) : sink(folds[f]), sink(folds[f]));
-      if (folds[f].bias != 0) add_to_bias(folds[f], gradients, base, bias_sink);
+      const int tiles = fold_place(fold, 0).lanes > 0 ? groups() : 0;
+#pragma unroll 1
+      for (int g = group(); g < tiles; g += warps) {
+        FoldedTile tile;
+        load_halves(tile, fold, g, base == 0 ? source(fold) : sink(fold));
+        add_staged(tile, fold, f, g, sink(fold));
+      }
+      if (fold.bias != 0) add_to_bias(fold, gradients, base, bias_sink);
     }
   }
 }
 
 /// Stages the factors of gradients `base` to `base + fold_depth - 1` of a panel in slot `slot`;
-/// beyond the last gradient zeros. A warp has two gradients and every other 32 columns and rows.
+/// beyond the last gradient zeros. A warp has two gradients, and columns or rows.
 template <class Precision, int RG, class Known>
 __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::stage_factors(
     const Fold& fold, int slot, const FoldedGradients& gradients, int base) const {
   static_assert(!Weights::two_halves || warps == fold_depth);
-  const int pair = warp() & 7, first = (warp() >> 3) * 32 + lane();
-  const int columns = static_cast<int>(fold.width) * 4;
+  const int pair = warp() & 7;
   const bool output = fold.row_back != 0;
-  const bool there[2] = {base + 2 * pair < gradients.count, base + 2 * pair + 1 < gradients.count};
+  bool there[2];
   int age[2];
   float factor[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
+    there[i] = base + 2 * pair + i < gradients.count;
     age[i] = there[i] ? gradients.age(base + 2 * pair + i) : 0;
     factor[i] = there[i] ? fold_scale * gradients.weights[age[i]] : 0.0F;
   }
-  std::uint32_t* to = staged_columns(slot) + pair * fold_stride(columns);
-#pragma unroll 2
-  for (int c = first; c < columns; c += 64) {
-    const std::uint32_t word = output ? 0 : source_words()[fold.columns + c];
-    float v[2];
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const float* from = output ? listed_d1(age[i]) + fold.columns + c
-                                 : a.past + (word & place_mask) +
-                                       past_row(3 + static_cast<int>(word >> back_shift) + age[i]);
-      v[i] = there[i] ? load_fresh(from) : 0.0F;
-    }
-    to[c] = Weights::Math::pair(v[0], v[1]);
+  if (warp() < 8) {
+    const int columns = static_cast<int>(fold.width) * 4;
+    const float* listed[2] = {listed_d1(age[0]) + fold.columns, listed_d1(age[1]) + fold.columns};
+    const std::uint32_t* words = source_words() + (output ? 0 : fold.columns);
+    stage_pair(
+        staged_columns(slot) + pair * fold_stride(columns), columns, there, [&](int c, int i) {
+          const std::uint32_t word = output ? 0 : words[c];
+          const int back = 3 + static_cast<int>(word >> back_shift) + age[i];
+          return load_fresh(output ? listed[i] + c : a.past + past_row(back) + (word & place_mask));
+        });
+  } else {
+    const unsigned int place =
+        (output ? a.first_raw : a.first_d0) + fold.row_source * static_cast<unsigned>(hidden());
+    const int back = output ? static_cast<int>(fold.row_back) + 2 : 1;
+    const float* from[2] = {a.past + past_row(back + age[0]) + place,
+                            a.past + past_row(back + age[1]) + place};
+    stage_pair(
+        staged_rows(slot) + pair * fold_stride(padded()), padded(), there,
+        [&](int row, int i) { return factor[i] * load_fresh(from[i] + min(row, hidden() - 1)); });
   }
-  const unsigned int place =
-      (output ? a.first_raw : a.first_d0) + fold.row_source * static_cast<unsigned>(hidden());
-  const int back = output ? static_cast<int>(fold.row_back) + 2 : 1;
-  to = staged_rows(slot) + pair * fold_stride(padded());
-#pragma unroll 2
-  for (int row = first; row < padded(); row += 64) {
-    float v[2];
+}
+
+/// to[k] = the pair of value(k, 0) and value(k, 1), for k < count; 0 for a value that is not there.
+/// One warp calls it; it loads eight values at a time.
+template <class Precision, int RG, class Known>
+template <class Value>
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::stage_pair(
+    std::uint32_t* to, int count, const bool (&there)[2], Value value) const {
+  constexpr int together = 4;
+#pragma unroll 1
+  for (int first = lane(); first < count; first += 32 * together) {
+    float v[together][2];
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      v[i] = there[i] ? factor[i] * load_fresh(a.past + past_row(back + age[i]) + place +
-                                               min(row, hidden() - 1))
-                      : 0.0F;
+    for (int n = 0; n < together; ++n) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        v[n][i] = there[i] ? value(min(first + 32 * n, count - 1), i) : 0.0F;
+      }
     }
-    to[row] = Weights::Math::pair(v[0], v[1]);
+#pragma unroll
+    for (int n = 0; n < together; ++n) {
+      if (first + 32 * n < count) to[first + 32 * n] = Weights::Math::pair(v[n][0], v[n][1]);
+    }
   }
 }
 
@@ -121,57 +142,60 @@ __device__ __forceinline__ const float* ThreadBlock<Precision, RG, Known>::liste
          static_cast<unsigned>(row) * p.column_count;
 }
 
-/// Adds what is staged in a slot to this warp's tiles of the panel. Padding rows get the factors of
-/// the unit's last row: no result depends on them, but they have to be finite.
+/// Loads a lane's weights of this warp's tile in a row group of the panel.
 template <class Precision, int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::add_staged(const Fold& fold,
-                                                                              int slot, Home source,
-                                                                              Home sink) const {
-  const int width = static_cast<int>(fold.width);
-  const int first = part() * static_cast<int>(fold.part_width);
-  const int lanes = min(static_cast<int>(fold.part_width), width - first);
-  if (lanes <= 0) return;
-  const int e = lane() >> 2, q = lane() & 3;
-  const int column_stride = fold_stride(width * 4), row_stride = fold_stride(padded());
-  const std::uint32_t* columns = staged_columns(slot) + q * column_stride + 4 * first;
-#pragma unroll 1
-  for (int g = group(); g < groups(); g += warps) {
-    const int at = (g * width + first) * RG + e;
-    Four high[4][2], low[4][2];
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::load_halves(FoldedTile& tile,
+                                                                               const Fold& fold,
+                                                                               int group,
+                                                                               Home source) const {
+  const FoldPlace at = fold_place(fold, group);
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
+  for (int j = 0; j < 4; ++j) {
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        high[j][r] = low[j][r] = make_uint2(0, 0);
-        if (e + 8 * j >= lanes || 2 * q + r >= RG) continue;
-        high[j][r] = source.weights[at + (2 * q + r) * lanes + 8 * j];
-        low[j][r] = __ldcg(source.low + at + (2 * q + r) * lanes + 8 * j);
-      }
+    for (int r = 0; r < 2; ++r) {
+      tile.high[j][r] = tile.low[j][r] = make_uint2(0, 0);
+      if (!at.has(j, r)) continue;
+      tile.high[j][r] = source.weights[at.of(j, r)];
+      tile.low[j][r] = __ldcg(source.low + at.of(j, r));
     }
-    const std::uint32_t* rows = staged_rows(slot) + q * row_stride + g * RG + e;
-    const std::uint32_t b[2] = {rows[0], rows[4 * row_stride]};
+  }
+}
+
+/// Adds what is staged in a slot to the tile, and stores it. Padding rows get the factors of the
+/// unit's last row: no result depends on them, but they have to be finite.
+template <class Precision, int RG, class Known>
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::add_staged(FoldedTile& tile,
+                                                                              const Fold& fold,
+                                                                              int slot, int group,
+                                                                              Home sink) const {
+  const FoldPlace at = fold_place(fold, group);
+  const int e = lane() >> 2, q = lane() & 3;
+  const int column_stride = fold_stride(static_cast<int>(fold.width) * 4);
+  const int row_stride = fold_stride(padded());
+  const std::uint32_t* columns = staged_columns(slot) + q * column_stride + 4 * at.first;
+  const std::uint32_t* rows = staged_rows(slot) + q * row_stride + group * RG + e;
+  const std::uint32_t b[2] = {rows[0], rows[4 * row_stride]};
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const std::uint32_t* x = columns + 4 * min(e + 8 * j, lanes - 1);
-      const uint4 newer = *reinterpret_cast<const uint4*>(x);
-      const uint4 older = *reinterpret_cast<const uint4*>(x + 4 * column_stride);
-      const std::uint32_t left[4] = {newer.x, newer.y, older.x, older.y};
-      const std::uint32_t right[4] = {newer.z, newer.w, older.z, older.w};
-      float sum[2][4] = {};
-      Weights::Math::multiply(sum[0], left, b[0], b[1]);
-      Weights::Math::multiply(sum[1], right, b[0], b[1]);
+  for (int j = 0; j < 4; ++j) {
+    const std::uint32_t* x = columns + 4 * min(e + 8 * j, at.lanes - 1);
+    const uint4 newer = *reinterpret_cast<const uint4*>(x);
+    const uint4 older = *reinterpret_cast<const uint4*>(x + 4 * column_stride);
+    const std::uint32_t left[4] = {newer.x, newer.y, older.x, older.y};
+    const std::uint32_t right[4] = {newer.z, newer.w, older.z, older.w};
+    float sum[2][4] = {};
+    Weights::Math::multiply(sum[0], left, b[0], b[1]);
+    Weights::Math::multiply(sum[1], right, b[0], b[1]);
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        if (e + 8 * j >= lanes || 2 * q + r >= RG) continue;
-        float4 w = Weights::join(high[j][r], low[j][r]);
-        w.x += sum[0][r] * (1 / fold_scale);
-        w.y += sum[0][2 + r] * (1 / fold_scale);
-        w.z += sum[1][r] * (1 / fold_scale);
-        w.w += sum[1][2 + r] * (1 / fold_scale);
-        Weights::split(w, high[j][r], low[j][r]);
-        sink.weights[at + (2 * q + r) * lanes + 8 * j] = high[j][r];
-        store_with_policy(sink.low + at + (2 * q + r) * lanes + 8 * j, low[j][r], evict_first());
-      }
+    for (int r = 0; r < 2; ++r) {
+      if (!at.has(j, r)) continue;
+      float4 w = Weights::join(tile.high[j][r], tile.low[j][r]);
+      w.x += sum[0][r] * (1 / fold_scale);
+      w.y += sum[0][2 + r] * (1 / fold_scale);
+      w.z += sum[1][r] * (1 / fold_scale);
+      w.w += sum[1][2 + r] * (1 / fold_scale);
+      Weights::split(w, tile.high[j][r], tile.low[j][r]);
+      sink.weights[at.of(j, r)] = tile.high[j][r];
+      store_with_policy(sink.low + at.of(j, r), tile.low[j][r], evict_first());
     }
   }
 }

@@ -24,8 +24,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::convert_frame
   const int across = a.side / a.block_size;
   const int line = a.block_size * a.channels;
 #pragma unroll 1
-  for (int pixel = blockIdx.x * threads + threadIdx.x; pixel < size;
-       pixel += gridDim.x * threads) {
+  for (int pixel = blockIdx.x * threads + threadIdx.x; pixel < size; pixel += gridDim.x * threads) {
     const int patch = pixel / a.patch;
     const int inside = pixel - patch * a.patch;
     const int row = patch / across * a.block_size + inside / line;

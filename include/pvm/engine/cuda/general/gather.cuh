@@ -10,7 +10,6 @@
 
 #include <pvm/engine/cuda/general/program.hpp>
 #include <pvm/engine/cuda/general/thread_block.cuh>
-#include <pvm/engine/cuda/general/tiles_16bit.cuh>
 #include <pvm/engine/cuda/general/tuning.hpp>
 #include <pvm/unit/activation.hpp>
 
@@ -18,8 +17,8 @@ namespace pvm::inline v0::detail::general {
 
 /// Loads x(t), r(t-1) and h(t-2); in a tail without x(t).
 template <class Precision, int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::gather_inputs(
-    const Team& team, bool tail) const {
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::gather_inputs(const Team& team,
+                                                                                 bool tail) const {
   constexpr int together = 7;
   const std::uint32_t threads_here = static_cast<unsigned>(team.threads());
   const std::uint32_t* words = source_words();
@@ -39,11 +38,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::gather_inputs
 #pragma unroll
     for (int i = 0; i < together; ++i) {
       const std::uint32_t at = c + i * threads_here;
-      if (at < p.x_count) {
-        keep_column_value(p.x, at, v[i]);
-      } else if (at < end) {
-        area[p.x + at] = v[i];
-      }
+      if (at < end) area[p.x + at] = v[i];
     }
   }
 }
@@ -56,7 +51,8 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::weigh_sources
   const SourceTask* tasks = list<SourceTask>(p.source_tasks);
   const Source* sources = list<Source>(p.sources);
 #pragma unroll 1
-  for (std::uint32_t k = static_cast<unsigned>(team.my_warp()); k < p.source_task_count; k += static_cast<unsigned>(team.count)) {
+  for (std::uint32_t k = static_cast<unsigned>(team.my_warp()); k < p.source_task_count;
+       k += static_cast<unsigned>(team.count)) {
     const SourceTask task = tasks[k];
     const float* weights = layer_table(task.layer);
 #pragma unroll 1
@@ -101,7 +97,8 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::gather_errors
   const std::uint32_t zero = a.first_pixel + a.patches * a.patch;
   const unsigned int rows[3] = {past_row(0), past_row(1), past_row(2)};
 #pragma unroll 1
-  for (std::uint32_t base = static_cast<unsigned>(team.thread()); base < p.column_count; base += 2 * threads_here) {
+  for (std::uint32_t base = static_cast<unsigned>(team.thread()); base < p.column_count;
+       base += 2 * threads_here) {
     float before[2], target[2], then[2];
     std::uint32_t word[2];
 #pragma unroll
@@ -129,7 +126,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::gather_errors
       }
       if (a.sign_error && word[i] != zero) e = copysignf(1.0F, e);
       const float d1 = derived(before[i]) * e;
-      keep_column_value(p.d1, c, d1);
+      area[p.d1 + c] = d1;
       list_d1(row + c, d1);
     }
   }

@@ -33,8 +33,8 @@ namespace pvm::inline v0::detail::general {
 /// Copies the SM's blob (and its source words, if there is room) to shared memory, marks all
 /// coefficient tables as not loaded, and returns the thread block's state. All threads call it.
 template <class Precision, int RG, class Known>
-__device__ __forceinline__ ThreadBlock<Precision, RG, Known> open_thread_block(const StepArguments& a,
-                                                                    float* shared) {
+__device__ __forceinline__ ThreadBlock<Precision, RG, Known> open_thread_block(
+    const StepArguments& a, float* shared) {
   using Block = ThreadBlock<Precision, RG, Known>;
   constexpr int threads = Block::threads;
   const std::uint32_t* from = a.blobs + a.blob_start[blockIdx.x];
@@ -48,10 +48,9 @@ __device__ __forceinline__ ThreadBlock<Precision, RG, Known> open_thread_block(c
   float4* y_part = p.y_shared != 0
                        ? reinterpret_cast<float4*>(area + p.y)
                        : reinterpret_cast<float4*>(a.y_scratch + blockIdx.x * a.y_scratch_floats);
-  const Block thread_block{
-      a,     p,    *reinterpret_cast<Now*>(area + p.now),
-      blob,  area, reinterpret_cast<typename Block::Four*>(area + p.resident),
-      y_part};
+  const Block thread_block{a,     p,    *reinterpret_cast<Now*>(area + p.now),
+                           blob,  area, reinterpret_cast<typename Block::Four*>(area + p.resident),
+                           y_part};
   if (p.words_shared != 0) {
     auto* copy = reinterpret_cast<std::uint32_t*>(area + p.words_copy);
     const std::uint32_t count = p.x_count + p.r_count + p.column_count;
@@ -66,8 +65,8 @@ __device__ __forceinline__ ThreadBlock<Precision, RG, Known> open_thread_block(c
 
 /// Sets `now` from the cursor: the launch's first step. One thread calls it.
 template <class Precision, int RG, class Known>
-__device__ __forceinline__ void begin_launch(const StepArguments& a,
-                                             const ThreadBlock<Precision, RG, Known>& thread_block) {
+__device__ __forceinline__ void begin_launch(
+    const StepArguments& a, const ThreadBlock<Precision, RG, Known>& thread_block) {
   const Cursor begin = *a.cursor;
   Now& now = thread_block.now;
   const std::size_t staging = begin.block % static_cast<unsigned>(a.staging);
@@ -105,13 +104,14 @@ __device__ __forceinline__ void end_launch(const StepArguments& a,
 }
 
 template <class Precision, int RG, class Known>
-__global__ void __launch_bounds__(step_warps<Precision>(RG) * 32, 1) steps(const __grid_constant__ StepArguments a) {
+__global__ void __launch_bounds__(step_warps<Precision>(RG) * 32, 1)
+    steps(const __grid_constant__ StepArguments a) {
   const ThreadBlock<Precision, RG, Known> thread_block =
       open_thread_block<Precision, RG, Known>(a, dynamic_shared<float>());
   Now& now = thread_block.now;
   if (threadIdx.x == 0) begin_launch(a, thread_block);
   __syncthreads();
-  typename ThreadBlock<Precision, RG, Known>::Tile one, two;
+  typename ThreadBlock<Precision, RG, Known>::Tiles tiles;
 #pragma unroll 1
   for (int ahead = 0; ahead < 3 && now.first + ahead < now.last; ++ahead) {
     thread_block.convert_frame(ahead);
@@ -124,13 +124,13 @@ __global__ void __launch_bounds__(step_warps<Precision>(RG) * 32, 1) steps(const
     const bool tail = now.frame == now.last;
     if (!tail && now.frame > now.first) thread_block.patch_products(thread_block.everybody());
     thread_block.open_tables();
-    thread_block.prefetch(one, two);
+    thread_block.prefetch(tiles);
     grid_barrier_wait(a.barrier, now.passed);
     if (now.frame == now.first) {
       thread_block.patch_products(thread_block.everybody());
       __syncthreads();
     }
-    thread_block.run_step(tail, one, two);
+    thread_block.run_step(tail, tiles);
     if (tail) break;
     grid_barrier_arrive(a.barrier);
     if constexpr (ThreadBlock<Precision, RG, Known>::Weights::two_halves) {
@@ -138,8 +138,9 @@ __global__ void __launch_bounds__(step_warps<Precision>(RG) * 32, 1) steps(const
     } else {
       thread_block.fold_step();
     }
-    // Three steps ahead: patch_products(thread_block.everybody()) reads a frame before the barrier wait of its step, and
-    // the conversion must be complete in all thread blocks before the wait of the step before that.
+    // Three steps ahead: patch_products(thread_block.everybody()) reads a frame before the barrier
+    // wait of its step, and the conversion must be complete in all thread blocks before the wait of
+    // the step before that.
     if (now.frame + 3 < now.last) thread_block.convert_frame(3);
     __syncthreads();
     if (threadIdx.x == 0) thread_block.next_step();
@@ -151,8 +152,8 @@ __global__ void __launch_bounds__(step_warps<Precision>(RG) * 32, 1) steps(const
 }
 
 /// Stores W(step) = Z + sum over the listed gradients j of w_j g(j) in `copy` and, if weights have
-/// them, `copy_of_low_halves` (laid out like the arena) and `bias_copy` (laid out like past_d1). `coefficients` are the tables of this step, and
-/// `index` has the table number of each layer.
+/// them, `copy_of_low_halves` (laid out like the arena) and `bias_copy` (laid out like past_d1).
+/// `coefficients` are the tables of this step, and `index` has the table number of each layer.
 template <class Precision, int RG, class Known>
 __global__ void __launch_bounds__(step_warps<Precision>(RG) * 32, 1)
     materialise(const __grid_constant__ StepArguments a, unsigned long long step,
@@ -180,7 +181,10 @@ __global__ void __launch_bounds__(step_warps<Precision>(RG) * 32, 1)
     if constexpr (Block::Weights::two_halves) {
       const typename Block::Home copies{to, static_cast<Four*>(copy_of_low_halves) + fold.weight};
       thread_block.fold_together(
-          &fold, 1, [&](const Fold&) { return FoldedGradients{a.terms, nullptr, table}; },
+          &fold, 1,
+          [&](const Fold&) {
+            return FoldedGradients{a.terms, nullptr, table};
+          },
           [&](const Fold&) { return home; }, [&](const Fold&) { return copies; }, bias_copy);
     } else {
       thread_block.fold_panel(

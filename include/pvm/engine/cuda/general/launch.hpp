@@ -51,15 +51,16 @@ class StepLauncher {
 
   void steps(const StepArguments& arguments, cudaStream_t stream) const {
     visit([&](auto kernels) {
-      cuda_check(launch_together(kernels.steps, shape(kernels, stream), arguments), "launching a step");
+      cuda_check(launch_together(kernels.steps, shape(kernels, stream), arguments),
+                 "launching a step");
     });
   }
   void materialise(const StepArguments& arguments, unsigned long long step,
-                   const std::uint32_t* index, const float* coefficients, void* copy, void* copy_of_low_halves, float* bias,
-                   cudaStream_t stream) const {
+                   const std::uint32_t* index, const float* coefficients, void* copy,
+                   void* copy_of_low_halves, float* bias, cudaStream_t stream) const {
     visit([&](auto kernels) {
-      cuda_check(launch(kernels.materialise, shape(kernels, stream), arguments, step, index, coefficients,
-                        copy, copy_of_low_halves, bias),
+      cuda_check(launch(kernels.materialise, shape(kernels, stream), arguments, step, index,
+                        coefficients, copy, copy_of_low_halves, bias),
                  "reading the weights");
     });
   }
@@ -76,10 +77,10 @@ class StepLauncher {
   void round_listed(const StepArguments& arguments, std::size_t count, cudaStream_t stream) const {
     if constexpr (Stored<Precision>::two_halves) {
       const LaunchShape shape{dim3(static_cast<unsigned>(blocks_)), 256, 0, stream};
-      cuda_check(launch(general::round_listed<Precision>, shape,
-                        reinterpret_cast<const float4*>(arguments.past_d1), arguments.listed,
-                        count),
-                 "rounding listed errors");
+      cuda_check(
+          launch(general::round_listed<Precision>, shape,
+                 reinterpret_cast<const float4*>(arguments.past_d1), arguments.listed, count),
+          "rounding listed errors");
     }
   }
 

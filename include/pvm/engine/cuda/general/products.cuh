@@ -51,8 +51,8 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::inner_product
 
 /// The inner products of a source with the listed inputs, [age]. `version`: 0 to 5, taken modulo 3.
 template <class Precision, int RG, class Known>
-__device__ __forceinline__ float* ThreadBlock<Precision, RG, Known>::inner_row(int version,
-                                                                    std::uint32_t source) const {
+__device__ __forceinline__ float* ThreadBlock<Precision, RG, Known>::inner_row(
+    int version, std::uint32_t source) const {
   const int slot = version >= 3 ? version - 3 : version;
   const int row = slot * (a.units + a.patches + 1);
   return a.inner + (static_cast<unsigned>(row) + source) * static_cast<unsigned>(a.terms);

@@ -25,28 +25,28 @@ constexpr int tile_rows_for(int hidden) {
 
 /// Sizes that follow from the spec and the deferral plan.
 struct StepShape {
-  int rows_per_tile = 7;  ///< RG
-  int groups = 7;         ///< row groups of a unit
-  int parts = 2;          ///< column parts of a panel: warps side by side in a row group
-  int rounds = 1;         ///< rounds in which the warps cover all tiles of a panel
-  int padded = 49;        ///< hidden rows, padded to groups * RG
-  int terms = 23;         ///< L
-  int period = 16;        ///< R
-  int history = 25;       ///< M: steps (rows) in the ring of listed d1
-  int history_slabs = 1;  ///< slabs of `padded` rows of the d1 ring and the bias row
-  int sections = 3;       ///< sections of terms_per_task terms in the list
-  int table_stride = 0;   ///< floats of a layer's coefficients, see CoefficientTables
-  int warps = 14;         ///< of a thread block
-  std::size_t four_bytes = 16;        ///< of four weights as products read them
-  int granule = 4;                    ///< columns of a panel are a multiple of it
+  int rows_per_tile = 7;        ///< RG
+  int groups = 7;               ///< row groups of a unit
+  int parts = 2;                ///< column parts of a panel: warps side by side in a row group
+  int rounds = 1;               ///< rounds in which the warps cover all tiles of a panel
+  int padded = 49;              ///< hidden rows, padded to groups * RG
+  int terms = 23;               ///< L
+  int period = 16;              ///< R
+  int history = 25;             ///< M: steps (rows) in the ring of listed d1
+  int history_slabs = 1;        ///< slabs of `padded` rows of the d1 ring and the bias row
+  int sections = 3;             ///< sections of terms_per_task terms in the list
+  int table_stride = 0;         ///< floats of a layer's coefficients, see CoefficientTables
+  int warps = 14;               ///< of a thread block
+  int tiles_in_flight = 2;      ///< early and late items are multiples of it
+  std::size_t four_bytes = 16;  ///< of four weights as products read them
   std::size_t values = 0, frame = 0;  ///< units * H; values of a frame
 
-  /// `warps`: of a thread block; `stored`: how weights are stored, a Stored.
+  /// `warps`: of a thread block; `Stored`: how weights are stored.
   template <class Stored>
   StepShape(const Spec& spec, const Connectome& net, DeferralPlan plan, int warps_, Stored /*how*/)
       : warps(warps_),
+        tiles_in_flight(Stored::tiles_in_flight),
         four_bytes(sizeof(typename Stored::Four)),
-        granule(Stored::granule),
         frame(spec.frame_size()) {
     const int hidden = net.hidden;
     values = net.units.size() * static_cast<std::size_t>(hidden);
@@ -62,18 +62,13 @@ struct StepShape {
     table_stride = (2 * terms * (period + 1) + 1 + 3) / 4 * 4;
     sections = (terms + terms_per_task - 1) / terms_per_task;
   }
-  /// The first of `count` about equal parts of `width` f4 columns, in whole granules.
-  [[nodiscard]] std::size_t share(std::size_t width, std::size_t count) const {
-    const auto step = static_cast<std::size_t>(granule / 4);
-    return width / step / count * step;
-  }
-  /// f4 columns of one part of a panel that is `width` f4 wide.
-  [[nodiscard]] std::size_t part_width(std::size_t width) const {
-    const auto step = static_cast<std::size_t>(granule / 4), count = static_cast<std::size_t>(parts);
-    return (width / step + count - 1) / count * step;
-  }
   /// Columns of a panel, at most.
   [[nodiscard]] int panel_columns() const { return std::min(parts, 2) * 128; }
+  /// f4 columns of the first of the panels that `width` f4 columns are cut into: of a whole panel
+  /// as long as there is one, so that its rows are whole lines of the L2 cache.
+  [[nodiscard]] std::size_t panel_width(std::size_t width) const {
+    return std::min(width, static_cast<std::size_t>(panel_columns()) / 4);
+  }
   /// Row groups of a round. Each has its own partial sums of y.
   [[nodiscard]] int y_groups() const { return rounds == 1 ? groups : warps; }
   /// Rows of an SM's listed d1, with the bias row and padding.

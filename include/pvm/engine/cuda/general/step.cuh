@@ -24,7 +24,8 @@ namespace pvm::inline v0::detail::general {
 /// Sets `now` to step t, or moves it to the next step. One thread calls these, between two
 /// __syncthreads() of the thread block.
 template <class Precision, int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::set_step(unsigned long long t) const {
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::set_step(
+    unsigned long long t) const {
   now.ring = static_cast<int>(t % static_cast<unsigned>(a.ring));
   now.inner = static_cast<int>(t % 3);
   now.history = static_cast<int>(t % static_cast<unsigned>(a.history));
@@ -71,10 +72,10 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::open_tables()
 }
 
 /// One step, up to the publication. `tail`: the launch's last step is done; compute only its y, for
-/// readers and for the next launch. `one` and `two`: see run_items.
+/// readers and for the next launch. `tiles`: see run_items.
 template <class Precision, int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::run_step(bool tail, Tile& one,
-                                                                 Tile& two) const {
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::run_step(bool tail,
+                                                                            Tiles& tiles) const {
   // What a piece of work waits for is mostly loads, so teams of warps do several at once.
   const auto by = [](const Team& team, auto work) {
     if (team.has_me()) work(team);
@@ -93,7 +94,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::run_step(bool
     if constexpr (!Weights::two_halves) stage_first_fold();
     correct_hidden();
   }
-  run_items(tail, one, two, [&] {
+  run_items(tail, tiles, [&] {
     __syncthreads();
     if (!tail) {
       by(team(p.hidden_teams, 0), [&](const Team& mine) { finish_hidden(mine); });

@@ -31,6 +31,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 
 #include <pvm/engine/cuda/general/arguments.hpp>
 #include <pvm/engine/cuda/general/device.cuh>
@@ -40,20 +41,10 @@
 
 namespace pvm::inline v0::detail::general {
 
-/// A lane's part of a tile of a panel, in registers. In fp32: of each of RG rows four weights; in 16
-/// bits: of one row up to four chunks of eight weights (tiles_16bit.cuh).
-template <class Word, int Words>
+/// A tile of a panel in the registers of a warp: RG rows, of which each lane holds four weights.
+template <class Four, int RG>
 struct TileOf {
-  Word w[Words];
-};
-/// A lane's sums over the columns of tiles: of each row, or accumulators of two products.
-template <bool in_16_bits, int RG>
-struct RowSumsOf {
-  float v[RG];
-};
-template <int RG>
-struct RowSumsOf<true, RG> {
-  float v[2][4];
+  Four w[RG];
 };
 /// Where a panel's weights are: as products read them, and their low halves, if they have any.
 template <class Four>
@@ -90,9 +81,21 @@ template <class Precision, int RG, class Known>
 struct ThreadBlock {
   using Weights = Stored<Precision>;
   using Four = typename Weights::Four;
-  using Tile =
-      std::conditional_t<Weights::two_halves, TileOf<uint4, 4>, TileOf<float4, RG>>;
-  using RowSums = RowSumsOf<Weights::two_halves, RG>;
+  using Tile = TileOf<Four, RG>;
+  /// Tiles whose loads are in flight while a warp multiplies, and those of them that stay in
+  /// registers during other work.
+  static constexpr int tiles_in_flight = Weights::tiles_in_flight;
+  static constexpr int held_tiles = Weights::held_tiles;
+  struct Tiles {
+    Tile of[tiles_in_flight];
+  };
+  /// Calls use(number, tile) for each tile. It is not a loop, because registers have no
+  /// indices.
+  template <class Use>
+  __device__ __forceinline__ static void for_each_tile(Tiles& tiles, Use use) {
+    [&]<int... K>(std::integer_sequence<int, K...>) { (use(K, tiles.of[K]), ...); }
+    (std::make_integer_sequence<int, tiles_in_flight>{});
+  }
   using Home = PanelHome<Four>;
   static constexpr int warps = step_warps<Precision>(RG), threads = warps * 32;
 
@@ -210,12 +213,11 @@ struct ThreadBlock {
   __device__ void set_step(unsigned long long t) const;
   __device__ void next_step() const;
   __device__ void open_tables() const;
-  __device__ void run_step(bool tail, Tile& one, Tile& two) const;
+  __device__ void run_step(bool tail, Tiles& tiles) const;
 
   // -------------------------------------------------------------- gather.cuh
 
   __device__ void gather_inputs(const Team& team, bool tail) const;
-  __device__ void keep_column_value(std::uint32_t vector, std::uint32_t c, float v) const;
   __device__ void weigh_sources(const Team& team) const;
   __device__ void list_d1(std::size_t at, float v) const;
   __device__ void gather_errors(const Team& team, bool scored) const;
@@ -243,22 +245,13 @@ struct ThreadBlock {
   __device__ static int lanes_of(const WarpItem& item);
   __device__ void load(Tile& tile, const WarpItem& item, bool tail) const;
   __device__ static float dot(float4 w, float4 x);
-  __device__ void sum_rows(const RowSums& sums, float* out) const;
-  __device__ void load_fp32(Tile& tile, const WarpItem& item, bool tail) const;
-  __device__ void compute(const Tile& tile, const WarpItem& item, RowSums& sums) const;
-  __device__ void compute_fp32(const Tile& tile, const WarpItem& item, RowSums& sums) const;
+  __device__ void sum_rows(const float (&sums)[RG], float* out) const;
+  __device__ void compute(const Tile& tile, const WarpItem& item, float (&sums)[RG]) const;
   __device__ void add_to_y(const Tile& tile, const WarpItem& item, std::uint32_t flags) const;
   template <class Middle>
-  __device__ void run_items(bool tail, Tile& one, Tile& two, Middle middle) const;
+  __device__ void run_items(bool tail, Tiles& tiles, Middle middle) const;
   __device__ const WarpItem* warp_items() const;
-  __device__ void prefetch(Tile& one, Tile& two) const;
-
-  // -------------------------------------------------------------- tiles_16bit.cuh
-
-  __device__ void load_16bit(Tile& tile, const WarpItem& item, bool tail) const;
-  __device__ void compute_16bit(const Tile& tile, const WarpItem& item, RowSums& sums) const;
-  __device__ void add_to_y_16bit(const Tile& tile, const WarpItem& item, std::uint32_t flags,
-                                 int chunks) const;
+  __device__ void prefetch(Tiles& tiles) const;
 
   // -------------------------------------------------------------- finish.cuh
 
@@ -307,7 +300,31 @@ struct ThreadBlock {
   __device__ void stage_factors(const Fold& fold, int slot, const FoldedGradients& gradients,
                                 int base) const;
   __device__ const float* listed_d1(int age) const;
-  __device__ void add_staged(const Fold& fold, int slot, Home source, Home sink) const;
+  template <class Value>
+  __device__ void stage_pair(std::uint32_t* to, int count, const bool (&there)[2],
+                             Value value) const;
+  /// A lane's weights of a tile that folds: four of each of two rows, in four places.
+  struct FoldedTile {
+    Four high[4][2], low[4][2];
+  };
+  /// Where they are in the panel: `at` is this lane's first place.
+  struct FoldPlace {
+    int at, first, lanes, rows_here, columns_here;
+    __device__ __forceinline__ bool has(int j, int r) const {
+      return 8 * j < columns_here && r < rows_here;
+    }
+    __device__ __forceinline__ int of(int j, int r) const { return at + r * lanes + 8 * j; }
+  };
+  __device__ __forceinline__ FoldPlace fold_place(const Fold& fold, int group) const {
+    const int e = lane() >> 2, row = 2 * (lane() & 3);
+    const int width = static_cast<int>(fold.width);
+    const int first = part() * static_cast<int>(fold.part_width);
+    const int lanes = min(static_cast<int>(fold.part_width), width - first);
+    return {(group * width + first) * RG + row * lanes + e, first, lanes, RG - row, lanes - e};
+  }
+  __device__ void load_halves(FoldedTile& tile, const Fold& fold, int group, Home source) const;
+  __device__ void add_staged(FoldedTile& tile, const Fold& fold, int slot, int group,
+                             Home sink) const;
   __device__ void add_to_bias(const Fold& fold, const FoldedGradients& gradients, int base,
                               float* sink) const;
   __device__ void fold_step_16bit() const;

@@ -4,14 +4,13 @@
 
 /// The pass over the weights: every warp goes through its items, loads their tiles into registers
 /// and multiplies each tile by a column vector (row sums: W0 x, W1^T d1) and by a row vector
-/// (partial y). Two tiles are in registers at a time: while one is multiplied, the load of the
-/// other is in flight.
+/// (partial y). Several tiles are in registers at a time: while one is multiplied, the loads of the
+/// others are in flight.
 
 #include <cstdint>
 
 #include <pvm/engine/cuda/general/program.hpp>
 #include <pvm/engine/cuda/general/thread_block.cuh>
-#include <pvm/engine/cuda/general/tiles_16bit.cuh>
 #include <pvm/engine/cuda/instructions/memory.cuh>
 
 namespace pvm::inline v0::detail::general {
@@ -22,22 +21,12 @@ __device__ __forceinline__ int ThreadBlock<Precision, RG, Known>::lanes_of(const
   return static_cast<int>(item.vector_lanes_flags >> 16 & 63U);
 }
 
-/// Loads the item's tile.
+/// Loads the item's tile. Lanes without columns of it keep their old values, which `compute` does
+/// not use.
 template <class Precision, int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::load(Tile& tile, const WarpItem& item,
-                                                             bool tail) const {
-  if constexpr (Weights::two_halves) {
-    load_16bit(tile, item, tail);
-  } else {
-    load_fp32(tile, item, tail);
-  }
-}
-
-/// Loads a tile of fp32 weights. Lanes without columns of it keep their old values, which
-/// `compute` does not use.
-template <class Precision, int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::load_fp32(
-    Tile& tile, const WarpItem& item, bool tail) const {
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::load(Tile& tile,
+                                                                        const WarpItem& item,
+                                                                        bool tail) const {
   const std::uint32_t flags = item.vector_lanes_flags >> 22;
   const int lanes = lanes_of(item);
   if (lane() >= lanes || (flags & has_rows) == 0 || (tail && (flags & hidden_only) != 0)) return;
@@ -49,8 +38,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::load_fp32(
   }
   const bool history = (flags & in_history) != 0;
   const int stride = history ? static_cast<int>(p.column_count / 4) : lanes;
-  const Four* from =
-      static_cast<const Four*>(history ? a.listed : a.arena) + item.offset + lane();
+  const Four* from = static_cast<const Four*>(history ? a.listed : a.arena) + item.offset + lane();
   // A part of the weights stays in the L2 cache from step to step. The rest is loaded with an
   // evict-first policy, so that it does not evict that part.
   // (Where both policies are constants, loads need no registers for them.)
@@ -72,13 +60,13 @@ __device__ __forceinline__ float ThreadBlock<Precision, RG, Known>::dot(float4 w
 
 /// out[r] = the sum of sums[r] over the lanes of the warp.
 template <class Precision, int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::sum_rows(const RowSums& sums,
-                                                                           float* out) const {
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::sum_rows(const float (&sums)[RG],
+                                                                            float* out) const {
   // A transposing butterfly: each exchange halves the number of sums in a lane, so that eight sums
   // cost 7 + 2 shuffles. Then lanes 4r to 4r + 3 hold the sum of row r.
   float v[8];
 #pragma unroll
-  for (int r = 0; r < 8; ++r) v[r] = r < RG ? sums.v[r] : 0.0F;
+  for (int r = 0; r < 8; ++r) v[r] = r < RG ? sums[r] : 0.0F;
 #pragma unroll
   for (int half = 4; half >= 1; half /= 2) {
     const bool upper = (lane() & (half * 4)) != 0;
@@ -98,26 +86,19 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::sum_rows(cons
 /// Computes the products that the item's flags name: adds to the row sums in `sums`, and to partial
 /// y in `y_part`.
 template <class Precision, int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::compute(const Tile& tile,
-                                                                           const WarpItem& item,
-                                                                           RowSums& sums) const {
-  if constexpr (Weights::two_halves) {
-    compute_16bit(tile, item, sums);
-  } else {
-    compute_fp32(tile, item, sums);
-  }
-}
-template <class Precision, int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::compute_fp32(
-    const Tile& tile, const WarpItem& item, RowSums& sums) const {
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::compute(
+    const Tile& tile, const WarpItem& item, float (&sums)[RG]) const {
   const std::uint32_t flags = item.vector_lanes_flags >> 22;
-  if ((flags & starts_sum) != 0) sums = RowSums{};
+  if ((flags & starts_sum) != 0) {
+#pragma unroll
+    for (int r = 0; r < RG; ++r) sums[r] = 0;
+  }
   if (lane() < lanes_of(item)) {
     if ((flags & makes_sums) != 0) {
       const float4 x =
           reinterpret_cast<const float4*>(area)[(item.vector_lanes_flags & 0xffffU) + lane()];
 #pragma unroll
-      for (int r = 0; r < RG; ++r) sums.v[r] += dot(tile.w[r], x);
+      for (int r = 0; r < RG; ++r) sums[r] += dot(Weights::values(tile.w[r]), x);
     }
     if ((flags & makes_y) != 0) add_to_y(tile, item, flags);
   }
@@ -129,9 +110,8 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::compute_fp32(
 
 /// y_part += sum over the tile's rows r of coefficient(r) * row r.
 template <class Precision, int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::add_to_y(const Tile& tile,
-                                                                 const WarpItem& item,
-                                                                 std::uint32_t flags) const {
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::add_to_y(
+    const Tile& tile, const WarpItem& item, std::uint32_t flags) const {
   float4* at = y_part + item.y + lane();
   float4 sum = (flags & starts_y) != 0 ? make_float4(0, 0, 0, 0) : *at;
   if ((flags & has_rows) != 0) {
@@ -139,38 +119,50 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::add_to_y(cons
 #pragma unroll
     for (int r = 0; r < RG; ++r) {
       const float c = row_vector[r];
-      sum.x += c * tile.w[r].x;
-      sum.y += c * tile.w[r].y;
-      sum.z += c * tile.w[r].z;
-      sum.w += c * tile.w[r].w;
+      const float4 w = Weights::values(tile.w[r]);
+      sum.x += c * w.x;
+      sum.y += c * w.y;
+      sum.z += c * w.z;
+      sum.w += c * w.w;
     }
   }
   *at = sum;
 }
 
-/// Runs this warp's items, with a call of `middle` between the early and the late ones. `one` and
-/// `two` hold the tiles of the first two items at the start.
+/// Runs this warp's items, with a call of `middle` between the early and the late ones. `tiles`
+/// hold those of the first `held_tiles` items at the start.
 template <class Precision, int RG, class Known>
 template <class Middle>
-__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::run_items(bool tail, Tile& one,
-                                                                             Tile& two,
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::run_items(bool tail,
+                                                                             Tiles& tiles,
                                                                              Middle middle) const {
   const WarpItem* items = warp_items();
-  RowSums sums{};
+  // The loads of a group of items that were not ahead of other work.
+  const auto load_rest = [&](std::uint32_t i) {
+    if (i == p.item_count) return;
+    for_each_tile(tiles, [&](int k, Tile& tile) {
+      if (k >= held_tiles) load(tile, items[i + static_cast<unsigned>(k)], tail);
+    });
+  };
+  if (p.early_item_count != 0) load_rest(0);
+  float sums[RG] = {};
 #pragma unroll 1
-  for (std::uint32_t i = 0;; i += 2) {
+  for (std::uint32_t i = 0;; i += tiles_in_flight) {
     if (i == p.early_item_count) {
       middle();
-      sums = RowSums{};  // no sum goes on behind it, so that its registers are free meanwhile
+      load_rest(i);
+      // No sum goes on behind it. That sums end here leaves their registers to `middle`.
+#pragma unroll
+      for (int r = 0; r < RG; ++r) sums[r] = 0;
     }
     if (i == p.item_count) break;
-    const bool wraps = i + 2 == p.item_count;
-    const std::uint32_t next = wraps ? 0 : i + 2;
-    const WarpItem first = items[i], second = items[i + 1];
-    compute(one, first, sums);
-    if (!wraps) load(one, items[next], tail);
-    compute(two, second, sums);
-    if (!wraps) load(two, items[next + 1], tail);
+    const std::uint32_t next = i + tiles_in_flight;
+    for_each_tile(tiles, [&](int k, Tile& tile) {
+      const WarpItem item = items[i + static_cast<unsigned>(k)];
+      compute(tile, item, sums);
+      const bool held = k < held_tiles || next != p.early_item_count;
+      if (held && next != p.item_count) load(tile, items[next + static_cast<unsigned>(k)], tail);
+    });
   }
 }
 
@@ -180,16 +172,15 @@ __device__ __forceinline__ const WarpItem* ThreadBlock<Precision, RG, Known>::wa
   return list<WarpItem>(p.items) + static_cast<unsigned>(warp()) * p.item_count;
 }
 
-/// Issues the loads of the first two tiles.
+/// Issues the loads of the first tiles.
 template <class Precision, int RG, class Known>
-__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::prefetch(Tile& one,
-                                                                            Tile& two) const {
-  one = Tile{};  // else lanes that load nothing would keep the old tile live across the folds
-  two = Tile{};
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::prefetch(Tiles& tiles) const {
+  tiles = Tiles{};  // else lanes that load nothing would keep old tiles live across the folds
   if (p.item_count == 0) return;
   const WarpItem* items = warp_items();
-  load(one, items[0], false);
-  load(two, items[1], false);
+  for_each_tile(tiles, [&](int k, Tile& tile) {
+    if (k < held_tiles) load(tile, items[k], false);
+  });
 }
 
 }  // namespace pvm::inline v0::detail::general

@@ -18,6 +18,7 @@ template <class Precision>
 constexpr int step_warps(int rows_per_tile) {
   return std::same_as<Precision, fp32> && rows_per_tile == 7 ? 14 : 16;
 }
+inline constexpr std::size_t panels_of_a_group = 4;  ///< of sources that fold together, at most
 inline constexpr int fold_depth = 16;  ///< gradients that a fold of 16-bit weights adds at once
 inline constexpr std::size_t most_folds_at_once = 4;  ///< of 16-bit panels
 /// Words of a row of staged factors of 16-bit folds, [pair of gradients][n]: 8 more than a multiple

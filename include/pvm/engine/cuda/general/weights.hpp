@@ -24,7 +24,9 @@ namespace pvm::inline v0::detail::general {
 /// Every version has
 ///     Four                   four adjacent weights of a row, as products read them
 ///     two_halves             whether there are low halves
-///     granule                columns of a panel are a multiple of it
+///     tiles_in_flight        tiles whose loads a warp has in flight, as registers allow
+///     held_tiles             those of them that stay in registers during other work
+///     values(four)           the four weights that products multiply
 ///     get(arena, i), set     weight i of the `arena`, on the host
 template <class Precision>
 struct Stored {
@@ -32,8 +34,12 @@ struct Stored {
   using Halves = detail::Halves<Precision>;
   using Four = uint2;
   static constexpr bool two_halves = true;
-  static constexpr int granule = 8;
+  static constexpr int tiles_in_flight = 4, held_tiles = 1;
 
+  __device__ __forceinline__ static float4 values(Four w) {
+    return make_float4(Math::low_value(w.x), Math::high_value(w.x), Math::low_value(w.y),
+                       Math::high_value(w.y));
+  }
   __device__ __forceinline__ static float4 join(Four high, Four low) {
     const WeightPair first = Halves::join({high.x, low.x}), second = Halves::join({high.y, low.y});
     return make_float4(first.first, first.second, second.first, second.second);
@@ -76,8 +82,9 @@ template <>
 struct Stored<fp32> {
   using Four = float4;
   static constexpr bool two_halves = false;
-  static constexpr int granule = 4;
+  static constexpr int tiles_in_flight = 2, held_tiles = 2;
 
+  __device__ __forceinline__ static float4 values(Four w) { return w; }
   static float get(const std::vector<float>& arena, std::size_t i) { return arena[i]; }
   template <class Floats>
   static void set(Floats& arena, std::size_t i, float weight) {

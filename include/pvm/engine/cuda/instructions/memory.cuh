@@ -82,10 +82,10 @@ __device__ __forceinline__ float4 load_streamed(const float4* p, unsigned long l
                : "memory");
   return v;
 }
-__device__ __forceinline__ uint4 load_streamed(const uint4* p, unsigned long long policy) {
-  uint4 v;
-  asm volatile("ld.global.L1::no_allocate.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+__device__ __forceinline__ uint2 load_streamed(const uint2* p, unsigned long long policy) {
+  uint2 v;
+  asm volatile("ld.global.L1::no_allocate.L2::cache_hint.v2.u32 {%0, %1}, [%2], %3;"
+               : "=r"(v.x), "=r"(v.y)
                : "l"(p), "l"(policy)
                : "memory");
   return v;

@@ -21,24 +21,16 @@ namespace pvm::inline v0::detail::general {
 inline void Planner::add_hidden_unit(Draft& d, u32 id, std::size_t x_start) {
   const std::vector<Piece> pieces = pieces_of(id);
   HiddenUnit unit = new_hidden_unit(d, id);
-  // Groups of about equal length, each at most as wide as a panel if its pieces allow it.
-  const auto most = static_cast<std::size_t>(shape_.panel_columns());
-  const auto inputs = static_cast<std::size_t>(net_.units[id].inputs);
-  const std::size_t wanted = (inputs + most - 1) / most;
+  // Groups of several panels, if the unit has as many pieces.
+  const std::size_t most = panels_of_a_group * static_cast<std::size_t>(shape_.panel_columns());
   std::vector<Item> items;
   std::span<const Piece> left = pieces;
-  std::size_t done = 0;
-  for (std::size_t group = 0; !left.empty(); ++group) {
-    const std::size_t goal =
-        group + 1 >= wanted ? most
-                            : std::min(most, (inputs - done) / (wanted - group) + hidden() / 2);
-    const std::size_t count = fitting(left, goal, most);
+  while (!left.empty()) {
+    const std::size_t count = fitting(left, most);
     const Group together{new_phase(d), source_words.size()};
     list_sources(d, left.first(count), together.phase);
-    done += source_words.size() - together.start;
     add_source_tasks(d, count, unit.layer);
-    while (padded_columns(source_words.size() - together.start) !=
-           source_words.size() - together.start) {
+    while ((source_words.size() - together.start) % 4 != 0) {
       source_words.push_back(zero_word());
       x_reference.push_back(-1);
     }
@@ -98,14 +90,11 @@ inline HiddenUnit Planner::new_hidden_unit(Draft& d, u32 id) const {
   return made;
 }
 
-/// How many of the pieces make the next group: as many as fit into `goal` columns, but at least
-/// one. The bias (the piece of length 1) may exceed `goal` as long as there are at most `most`
-/// columns.
-inline std::size_t Planner::fitting(std::span<const Piece> pieces, std::size_t goal,
-                                    std::size_t most) {
+/// How many of the pieces make the next group: as many as fit into `most` columns, but at least
+/// one.
+inline std::size_t Planner::fitting(std::span<const Piece> pieces, std::size_t most) {
   std::size_t count = 0, length = 0;
-  while (count < pieces.size() && (count == 0 || length + pieces[count].length <= goal ||
-                                   (pieces[count].length == 1 && length + 1 <= most))) {
+  while (count < pieces.size() && (count == 0 || length + pieces[count].length <= most)) {
     length += pieces[count++].length;
   }
   return count;
@@ -132,15 +121,13 @@ inline void Planner::add_source_tasks(Draft& d, std::size_t count, u32 layer) co
   }
 }
 
-/// Cuts the columns of a group, which are the last ones in source_words, into panels of about
-/// equal width, with an item and a fold each.
+/// Cuts the columns of a group, which are the last ones in source_words, into panels, with an item
+/// and a fold each.
 inline void Planner::cut_group(Draft& d, const HiddenUnit& unit, const Group& group,
                                std::size_t x_start, std::vector<Item>& items) {
   const std::size_t columns_f4 = (source_words.size() - group.start) / 4;
-  const std::size_t panel_f4 = static_cast<std::size_t>(shape_.panel_columns()) / 4;
-  const std::size_t cuts = (columns_f4 + panel_f4 - 1) / panel_f4;
-  for (std::size_t cut = 0, from = 0; cut < cuts; ++cut) {
-    const std::size_t width = shape_.share(columns_f4 - from, cuts - cut);
+  for (std::size_t from = 0; from < columns_f4;) {
+    const std::size_t width = shape_.panel_width(columns_f4 - from);
     const u32 weight =
         new_panel({unit.unit, false, 0, u(group.start + from * 4), u(width), 0, group.phase});
     Item item{};

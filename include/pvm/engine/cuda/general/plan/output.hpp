@@ -23,12 +23,10 @@ inline void Planner::add_output_unit(Draft& d, u32 id) {
   unit.first_block = u(d.blocks.size());
   list_representation(d, unit);
   const u32 first_column = list_targets(d, id);
-  const u32 f4 = u(padded_columns(static_cast<std::size_t>(net_.units[id].outputs)) / 4);
-  const u32 most = u(static_cast<std::size_t>(shape_.panel_columns())) / 4;
-  const u32 cuts = (f4 + most - 1) / most;
+  const u32 f4 = u((static_cast<std::size_t>(net_.units[id].outputs) + 3) / 4);
   unit.sum = 0;
-  for (u32 cut = 0, from = 0; cut < cuts; ++cut) {
-    const u32 width = u(shape_.share(f4 - from, cuts - cut));
+  for (u32 from = 0; from < f4;) {
+    const u32 width = u(shape_.panel_width(f4 - from));
     OutputBlock block{};
     block.unit = u(d.output_units.size());
     block.first_phase = u(d.phases.size());
@@ -38,13 +36,13 @@ inline void Planner::add_output_unit(Draft& d, u32 id) {
     item.column_vector = first_column / 4 + from;
     item.part_width = part_width(width);
     item.y = first_column / 4 + from;
-    const u32 sum_flags = (cut == 0 ? starts_sum : 0) | (cut + 1 == cuts ? ends_sum : 0);
+    const u32 sum_flags = (from == 0 ? starts_sum : 0) | (from + width == f4 ? ends_sum : 0);
     add_slabs(d, unit, block, item, from, sum_flags);
     add_history(d, item);
     d.blocks.push_back(block);
     from += width;
   }
-  unit.blocks = cuts;
+  unit.blocks = u(d.blocks.size()) - unit.first_block;
   d.output_units.push_back(unit);
 }
 
@@ -83,7 +81,7 @@ inline Planner::u32 Planner::list_targets(Draft& d, u32 id) const {
     return word(1 + in_b_half, shape_.squeezed(net_.primary[id][k / h] * h + k % h));
   };
   const u32 first_column = u(d.targets.size());
-  for (std::size_t o = 0; o < padded_columns(outputs); ++o) {
+  for (std::size_t o = 0; o < (outputs + 3) / 4 * 4; ++o) {
     d.targets.push_back(o < outputs ? target(o) : zero_word());
   }
   d.output_ids.push_back(id);

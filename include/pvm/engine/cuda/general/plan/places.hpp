@@ -40,14 +40,15 @@ inline void Planner::fix_offsets(Draft& d, u32 r_at) const {
   // The listed d1 come first: their tiles are prefetched before the barrier wait.
   std::stable_partition(early_items.begin(), early_items.end(),
                         [](const Item& item) { return item.work == Work::history; });
-  if (early_items.size() % 2 != 0) early_items.push_back(Item{});
-  if (late_items.size() % 2 != 0) late_items.push_back(Item{});
+  const auto together = static_cast<std::size_t>(shape_.tiles_in_flight);
+  while (early_items.size() % together != 0) early_items.push_back(Item{});
+  while (late_items.size() % together != 0) late_items.push_back(Item{});
   d.early_items = std::move(early_items);
   d.late_items = std::move(late_items);
 }
 
-/// Takes room for the staged factors of folds. 16-bit panels that fold in the same step have them at
-/// the same time, up to most_folds_at_once.
+/// Takes room for the staged factors of folds. 16-bit panels that fold in the same step have them
+/// at the same time, up to most_folds_at_once.
 inline void Planner::place_factors(Draft& d) const {
   Program& p = d.program;
   if (shape_.four_bytes == sizeof(float) * 4) {

@@ -117,18 +117,15 @@ class Planner : private Plan {
   }
   static u32 slab_back(u32 slab) { return slab == 0 ? 1U : 2U; }
   /// f4 columns of one part of a panel that is `width` f4 wide.
-  [[nodiscard]] u32 part_width(u32 width) const { return u(shape_.part_width(width)); }
-  /// `columns` rounded up to whole granules.
-  [[nodiscard]] std::size_t padded_columns(std::size_t columns) const {
-    const auto granule = static_cast<std::size_t>(shape_.granule);
-    return (columns + granule - 1) / granule * granule;
-  }
+  [[nodiscard]] u32 part_width(u32 width) const { return (width + u(parts()) - 1) / u(parts()); }
   /// Deals phases out round robin, so that an SM folds about as much in every step.
   u32 new_phase(Draft& d) const {
     return d.next_phase++ % u(static_cast<std::size_t>(shape_.period));
   }
   /// Allocates a panel in the arena; returns its offset in f4.
   u32 new_panel(Panel panel) {
+    const std::size_t line = 128 / shape_.four_bytes;  // panels begin at lines of the L2 cache
+    arena_f4 = (arena_f4 + line - 1) / line * line;
     panel.weight = u(arena_f4);
     arena_f4 += static_cast<std::size_t>(panel.width) * padded();
     if (arena_f4 >= (1ULL << 32)) throw Error(Fault::usage, "the network is too large for a GPU");
@@ -192,7 +189,7 @@ class Planner : private Plan {
   void add_hidden_unit(Draft& d, u32 id, std::size_t x_start);
   [[nodiscard]] std::vector<Piece> pieces_of(u32 id) const;
   [[nodiscard]] HiddenUnit new_hidden_unit(Draft& d, u32 id) const;
-  static std::size_t fitting(std::span<const Piece> pieces, std::size_t goal, std::size_t most);
+  static std::size_t fitting(std::span<const Piece> pieces, std::size_t most);
   void list_sources(Draft& d, std::span<const Piece> pieces, u32 phase);
   void add_source_tasks(Draft& d, std::size_t count, u32 layer) const;
   void cut_group(Draft& d, const HiddenUnit& unit, const Group& group, std::size_t x_start,

@@ -30,12 +30,16 @@ class WeightMap {
   /// From `arena` and `bias` (laid out like past_d1) to reference order, and back.
   void export_weights(const std::vector<float>& arena, const std::vector<float>& bias,
                       std::span<float> out) const {
-    for_each([&](std::size_t reference, std::size_t own) { out[reference] = Stored<Precision>::get(arena, own); });
+    for_each([&](std::size_t reference, std::size_t own) {
+      out[reference] = Stored<Precision>::get(arena, own);
+    });
     for_each_bias([&](std::size_t reference, std::size_t own) { out[reference] = bias[own]; });
   }
   void import_weights(std::span<const float> from, std::vector<float>& arena,
                       std::vector<float>& bias) const {
-    for_each([&](std::size_t reference, std::size_t own) { Stored<Precision>::set(arena, own, from[reference]); });
+    for_each([&](std::size_t reference, std::size_t own) {
+      Stored<Precision>::set(arena, own, from[reference]);
+    });
     for_each_bias([&](std::size_t reference, std::size_t own) { bias[own] = from[reference]; });
   }
   /// Copies the bias rows between two arrays that are laid out like past_d1.
@@ -58,7 +62,7 @@ class WeightMap {
   template <class Visit>
   void visit_tile(const Panel& panel, int group, int part, Visit visit) const {
     const int width = static_cast<int>(panel.width);
-    const int part_width = static_cast<int>(shape_.part_width(panel.width));
+    const int part_width = (width + shape_.parts - 1) / shape_.parts;
     const int first = part * part_width;
     const int lanes = std::min(part_width, width - first);
     const Unit& unit = net_.units[panel.unit];
