@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <string>
@@ -580,4 +581,25 @@ TEST_CASE("batch: impossible requests are refused in a sentence", "[gpu]") {
   state = engine.save();
   state.hidden.pop_back();
   CHECK_THROWS_AS(engine.restore(state), pvm::Error);
+}
+
+TEST_CASE("batch: the device memory taken is what was planned, by CUDA's count", "[gpu]") {
+  if (skipped()) return;
+  const auto free_bytes = [] {
+    std::size_t free = 0, all = 0;
+    REQUIRE(cudaMemGetInfo(&free, &all) == cudaSuccess);
+    return static_cast<double>(free);
+  };
+  // Once before, so that the kernels are loaded and the heap has its first pages.
+  { const pvm::CudaBatchEngine<> first(tiny_spec(), 16); }
+  const double before = free_bytes();
+  const pvm::CudaBatchEngine<> engine(tiny_spec(), 256);
+  const double taken = before - free_bytes();
+  const auto parts = engine.memory_parts();
+  const auto planned = static_cast<double>(engine.memory_needed());
+  CHECK(pvm::sum_of(parts) == engine.memory_needed());
+  // A GPU gives whole pages of 2 MB to large arrays, of which there are a few.
+  const double pages = 6 * 2e6;
+  INFO("planned " << planned << ", taken " << taken);
+  CHECK(std::abs(taken - planned) < 0.05 * planned + pages);
 }

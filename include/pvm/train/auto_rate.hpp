@@ -189,7 +189,7 @@ class RateSearch {
   /// predicts the mean picture for a while whatever its rate, so that small differences say
   /// nothing. The lowest if all diverge.
   static int best_of(const Trials& trials) {
-    constexpr double equal = 0.05;  // dB
+    constexpr double equal = 0.1;  // dB
     int best = trials.begin()->first;
     for (const auto& [k, trial] : trials) {
       if (trial.diverged) continue;
@@ -232,7 +232,7 @@ inline constexpr std::uint64_t least_rate_budget = 2000;
 /// Finds a rate at which all layers of `run` learn from the start, by trials of `budget` steps at
 /// most: first short ones, from the rate that docs/quality.md recommends up or down by factors of 2
 /// until the prediction gets worse, then longer ones of the best three or four. What counts is the
-/// prediction and how fast it gets better. Among rates of equal worth (0.05 dB) that nearest to the
+/// prediction and how fast it gets better. Among rates of equal worth (0.1 dB) that nearest to the
 /// recommended one is taken, and none that diverges. Throws Error: Fault::usage if the budget is
 /// less than `least_rate_budget` or all rates diverge; what a Trainer throws.
 template <class Backend = DefaultBackend<RuntimeNetwork>>
