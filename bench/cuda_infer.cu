@@ -92,11 +92,13 @@ int main(int argc, char** argv) try {
                                  float& scale, float& offset) {
     exact(matrix, r, columns, scale, offset);
     scale = 0.015F / 127;
-    for (std::size_t c = 0; c < matrix.columns; ++c) columns[c] = std::nearbyint(columns[c] / scale);
+    for (std::size_t c = 0; c < matrix.columns; ++c)
+      columns[c] = std::nearbyint(columns[c] / scale);
   };
   pvm::Team team(static_cast<int>(std::max(1U, std::thread::hardware_concurrency())));
-  std::printf("| weights | streams | us, hidden | and predictions | frames/s | and predictions "
-              "| whole step, hidden | predictions |\n|---|---|---|---|---|---|---|---|\n");
+  std::printf(
+      "| weights | streams | us, hidden | and predictions | frames/s | and predictions "
+      "| whole step, hidden | predictions |\n|---|---|---|---|---|---|---|---|\n");
   for (const std::size_t count : counts) {
     measure<gpu::SixteenBits<pvm::bf16>>(spec, exact, team, count);
     measure<gpu::SixteenBits<pvm::fp16>>(spec, exact, team, count);

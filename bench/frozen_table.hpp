@@ -159,14 +159,13 @@ inline std::vector<FrozenRow> frozen_rows(const pvm::io::Checkpoint& network,
   for (const auto format : {pvm::FrozenFormat::int8, pvm::FrozenFormat::fp8}) {
     Frames frames{clip, 0, clip.size() * 3 / 4};
     const auto frozen = std::make_shared<pvm::FrozenNetwork>(pvm::quantize(
-        network,
-        [&](std::span<std::uint8_t> to) { std::ranges::copy(frames(), to.begin()); },
+        network, [&](std::span<std::uint8_t> to) { std::ranges::copy(frames(), to.begin()); },
         {.format = format}));
-    all.push_back({std::string(name_of(format)), (values + rows * 8) * 1e-6,
-                   [frozen, backend](auto options) {
-                     options.backend = backend;
-                     return pvm::Predictor(*frozen, options);
-                   }});
+    all.push_back(
+        {std::string(name_of(format)), (values + rows * 8) * 1e-6, [frozen, backend](auto options) {
+           options.backend = backend;
+           return pvm::Predictor(*frozen, options);
+         }});
   }
   return all;
 }
@@ -179,7 +178,8 @@ void print_frozen_table(const std::vector<pvm::Spec>& specs, const std::string& 
                         const Latency& latency) {
   std::printf(
       "| network | weights | MB | PSNR (dB) | lost | AUC | lost | frame to box: median, 99 %% (us) "
-      "| frames/s: 1 stream | 16 | 64 | 256 |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n");
+      "| frames/s: 1 stream | 16 | 64 | 256 "
+      "|\n|---|---|---|---|---|---|---|---|---|---|---|---|\n");
   for (const pvm::Spec& spec : specs) {
     const pvm::io::FrameShape shape{spec.frame_side(), spec.frame_side(), spec.input_channels};
     const auto clip = pvm::readout::read_clip(pvm::io::Video(clip_file), shape);
@@ -192,12 +192,12 @@ void print_frozen_table(const std::vector<pvm::Spec>& specs, const std::string& 
       if (!psnr) psnr = now_psnr, auc = now_auc;
       pvm::Predictor alone = row.make({.policy = pvm::Latency(1), .prediction = false});
       const std::vector<double> us = latency(alone);
-      std::printf("| %s | %s | %.1f | %.2f | %.2f | %.3f | %.3f | %.0f, %.0f | %.0f | %.0f "
-                  "| %.0f | %.0f |\n",
-                  spec.name.c_str(), row.precision.c_str(), row.megabytes, now_psnr,
-                  *psnr - now_psnr, now_auc, *auc - now_auc, us[us.size() / 2],
-                  us[us.size() * 99 / 100], rate(predictor, 1), rate(predictor, 16),
-                  rate(predictor, 64), rate(predictor, 256));
+      std::printf(
+          "| %s | %s | %.1f | %.2f | %.2f | %.3f | %.3f | %.0f, %.0f | %.0f | %.0f "
+          "| %.0f | %.0f |\n",
+          spec.name.c_str(), row.precision.c_str(), row.megabytes, now_psnr, *psnr - now_psnr,
+          now_auc, *auc - now_auc, us[us.size() / 2], us[us.size() * 99 / 100], rate(predictor, 1),
+          rate(predictor, 16), rate(predictor, 64), rate(predictor, 256));
       std::fflush(stdout);
     }
   }

@@ -173,8 +173,8 @@ void put_load(const pvm::Spec& spec, const Settings& settings) {
 int main(int argc, char** argv) {
   std::vector<std::string> files = {PVM_MODEL_ZOO "/small.json"};
   Settings settings;
-  const std::map<std::string, pvm::BackendChoice> backends = {
-      {"host", pvm::BackendChoice::host}, {"cuda", pvm::BackendChoice::cuda}};
+  const std::map<std::string, pvm::BackendChoice> backends = {{"host", pvm::BackendChoice::host},
+                                                              {"cuda", pvm::BackendChoice::cuda}};
   const std::map<std::string, pvm::ForwardPrecision> precisions = {
       {"fp32", pvm::ForwardPrecision::fp32},
       {"bf16", pvm::ForwardPrecision::bf16},

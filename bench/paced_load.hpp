@@ -87,12 +87,12 @@ inline void run_paced_load(pvm::Predictor& predictor, const PacedLoad& load,
   }
   const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   std::sort(latencies.begin(), latencies.end());
-  std::printf("{\"streams\": %d, \"fps\": %.0f, \"latency_ms\": [%.2f, %.2f, %.2f], "
-              "\"refused\": %llu, \"frames_a_step\": %.1f}\n",
-              load.streams, static_cast<double>(latencies.size()) / seconds,
-              latencies[latencies.size() / 2], latencies[latencies.size() * 99 / 100],
-              latencies.back(), static_cast<unsigned long long>(refused),
-              static_cast<double>(latencies.size()) / batches);
+  std::printf(
+      "{\"streams\": %d, \"fps\": %.0f, \"latency_ms\": [%.2f, %.2f, %.2f], "
+      "\"refused\": %llu, \"frames_a_step\": %.1f}\n",
+      load.streams, static_cast<double>(latencies.size()) / seconds,
+      latencies[latencies.size() / 2], latencies[latencies.size() * 99 / 100], latencies.back(),
+      static_cast<unsigned long long>(refused), static_cast<double>(latencies.size()) / batches);
 }
 
 }  // namespace pvm_bench

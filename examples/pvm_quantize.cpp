@@ -39,11 +39,11 @@ int quantize(const Options& o) {
   auto clip = pvm::io::open_source(o.input, pvm::io::Decode::cpu);
   const pvm::io::FrameShape shape{checkpoint.spec.frame_side(), checkpoint.spec.frame_side(),
                                   checkpoint.spec.input_channels};
-  const auto network = pvm::quantize(
-      checkpoint, [&](std::span<std::uint8_t> frame) { clip.next(shape, frame); },
-      {.format = o.to == "fp8" ? pvm::FrozenFormat::fp8 : pvm::FrozenFormat::int8,
-       .frames = static_cast<std::uint64_t>(o.frames),
-       .samples = static_cast<int>(o.samples)});
+  const auto network =
+      pvm::quantize(checkpoint, [&](std::span<std::uint8_t> frame) { clip.next(shape, frame); },
+                    {.format = o.to == "fp8" ? pvm::FrozenFormat::fp8 : pvm::FrozenFormat::int8,
+                     .frames = static_cast<std::uint64_t>(o.frames),
+                     .samples = static_cast<int>(o.samples)});
   pvm::save_frozen(o.out, network);
   if (!o.quiet) {
     std::printf("%s: %s in %s, %.1f MB of weights where fp32 has %.1f\n",

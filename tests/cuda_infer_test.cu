@@ -63,12 +63,11 @@ pvm::io::Checkpoint network_of(const pvm::Spec& spec) {
 
 pvm::FrozenNetwork frozen_of(const pvm::io::Checkpoint& network, pvm::FrozenFormat format) {
   std::uint64_t t = 0;
-  return pvm::quantize(
-      network,
-      [&](std::span<std::uint8_t> to) {
-        std::ranges::copy(frame_of(network.spec, 9, t++), to.begin());
-      },
-      {.format = format, .frames = 24, .samples = 8});
+  return pvm::quantize(network,
+                       [&](std::span<std::uint8_t> to) {
+                         std::ranges::copy(frame_of(network.spec, 9, t++), to.begin());
+                       },
+                       {.format = format, .frames = 24, .samples = 8});
 }
 
 /// The results of `steps` frames of each of `streams` streams, [step][stream], whose steps are made
@@ -121,7 +120,8 @@ template <class Format, class Network>
 std::unique_ptr<Forward> on_gpu(const pvm::Spec& spec, const Network& network, std::size_t rows,
                                 std::size_t slots = 0) {
   return std::make_unique<gpu::GpuForward<Format>>(
-      spec, gpu::rows_of(network), a_team(), typename gpu::GpuForward<Format>::Options{rows, slots});
+      spec, gpu::rows_of(network), a_team(),
+      typename gpu::GpuForward<Format>::Options{rows, slots});
 }
 
 std::vector<pvm::Spec> some_specs() {

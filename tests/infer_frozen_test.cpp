@@ -26,17 +26,16 @@ namespace {
 
 pvm::FrozenNetwork frozen_of(const pvm::io::Checkpoint& network, pvm::FrozenFormat format) {
   std::uint64_t t = 0;
-  return pvm::quantize(
-      network,
-      [&](std::span<std::uint8_t> frame) {
-        std::ranges::copy(frame_of(network.spec, 9, t++), frame.begin());
-      },
-      {.format = format, .frames = 40, .samples = 16});
+  return pvm::quantize(network,
+                       [&](std::span<std::uint8_t> frame) {
+                         std::ranges::copy(frame_of(network.spec, 9, t++), frame.begin());
+                       },
+                       {.format = format, .frames = 40, .samples = 16});
 }
 
 bool same(const pvm::FrozenNetwork& a, const pvm::FrozenNetwork& b) {
-  return a.spec == b.spec && a.format == b.format && a.values == b.values &&
-         a.scales == b.scales && a.offsets == b.offsets && a.extras == b.extras;
+  return a.spec == b.spec && a.format == b.format && a.values == b.values && a.scales == b.scales &&
+         a.offsets == b.offsets && a.extras == b.extras;
 }
 
 /// The root of the mean square of what two lists differ in.
@@ -131,8 +130,7 @@ TEST_CASE("A network in bytes predicts nearly what its checkpoint does", "[infer
 
 TEST_CASE("A network in int8 has the same bits whichever kernel, batch and threads", "[infer]") {
   for (const std::uint64_t seed : {0, 3, 5}) {
-    const auto frozen = frozen_of(network_of(pvm_test::random_spec(seed)),
-                                  pvm::FrozenFormat::int8);
+    const auto frozen = frozen_of(network_of(pvm_test::random_spec(seed)), pvm::FrozenFormat::int8);
     const pvm::Spec& spec = frozen.spec;
     constexpr std::uint64_t streams = 37, steps = 4;
     std::vector<FrameResult> first;

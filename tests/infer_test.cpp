@@ -272,7 +272,8 @@ TEST_CASE("A predictor sees what the original's networks see", "[infer]") {
       REQUIRE(result.box.has_value() == decoded.present);
       if (!decoded.present) continue;
       ++present;
-      const auto scale = static_cast<float>(spec.frame_side()) / static_cast<float>(mlp.heat_side());
+      const auto scale =
+          static_cast<float>(spec.frame_side()) / static_cast<float>(mlp.heat_side());
       CHECK(result.box->x == decoded.box.x * scale);
       CHECK(result.box->width == decoded.box.width * scale);
     }

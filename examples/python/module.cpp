@@ -255,8 +255,8 @@ pvm::ForwardPrecision precision_of(const std::string& name) {
   if (name == "fp32") return pvm::ForwardPrecision::fp32;
   if (name == "bf16") return pvm::ForwardPrecision::bf16;
   if (name == "fp16") return pvm::ForwardPrecision::fp16;
-  throw pvm::Error(pvm::Fault::usage, "precision " + pvm::quote(name) +
-                                          " is unknown here; allowed: fp32, bf16, fp16");
+  throw pvm::Error(pvm::Fault::usage,
+                   "precision " + pvm::quote(name) + " is unknown here; allowed: fp32, bf16, fp16");
 }
 
 std::shared_ptr<Predictor> load_predictor(const py::object& start, const py::object& spec,

@@ -105,9 +105,8 @@ PVM_INLINE FrozenNetwork load_frozen(const std::filesystem::path& path) {
   FrozenNetwork network;
   network.spec = *spec;
   network.format = precision == "int8" ? FrozenFormat::int8 : FrozenFormat::fp8;
-  network.values = network.format == FrozenFormat::int8
-                       ? infer::read_values<std::int8_t>(file)
-                       : infer::read_values<io::Float8>(file);
+  network.values = network.format == FrozenFormat::int8 ? infer::read_values<std::int8_t>(file)
+                                                        : infer::read_values<io::Float8>(file);
   network.scales = file.read<float>("scales");
   network.offsets = file.read<float>("offsets");
   infer::check_frozen(file, network);

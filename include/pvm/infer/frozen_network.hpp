@@ -77,8 +77,8 @@ inline std::vector<FrozenMatrix> frozen_matrices(const Spec& spec, const Connect
     const auto columns = static_cast<std::size_t>(net.units[u].inputs) - 1;
     add({static_cast<std::uint32_t>(u), false, hidden, columns, 0, 0, net.units[u].w0, columns});
   }
-  const auto patch = static_cast<std::size_t>(spec.input_block_size * spec.input_block_size *
-                                              spec.input_channels);
+  const auto patch =
+      static_cast<std::size_t>(spec.input_block_size * spec.input_block_size * spec.input_channels);
   for (std::size_t u = 0; u < net.layer_start[1]; ++u) {
     const auto columns = static_cast<std::size_t>(net.units[u].representation) - 1;
     add({static_cast<std::uint32_t>(u), true, patch, columns, 0, 0, net.units[u].w1, hidden});

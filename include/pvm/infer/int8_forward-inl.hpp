@@ -108,8 +108,8 @@ struct Int8Forward::UnitStep {
     for (std::size_t b = 0; b < rows.size(); ++b) {
       const std::uint64_t t = rows[b].past->step;
       const std::uint8_t* past = bytes_of(rows[b]);
-      std::uint8_t* r = append(room.x.data() + b * w1.columns, past + self.hidden_at(t, u),
-                               self.hidden_);
+      std::uint8_t* r =
+          append(room.x.data() + b * w1.columns, past + self.hidden_at(t, u), self.hidden_);
       if (fed()) append_context(r, past, t + 2);
     }
     multiply(w1);
@@ -147,9 +147,7 @@ PVM_INLINE Int8Forward::Int8Forward(const FrozenNetwork& network, Team& team,
   static_cast<void>(own_activation_of<void>(network.spec));
   std::transform(network.scales.begin(), network.scales.end(), scales_.begin(),
                  [](float scale) { return scale * (1.0F / 255.0F); });
-  const auto padded = [](std::size_t n) {
-    return (n + int8_group - 1) / int8_group * int8_group;
-  };
+  const auto padded = [](std::size_t n) { return (n + int8_group - 1) / int8_group * int8_group; };
   const auto matrices = frozen_matrices(network.spec, net_);
   std::size_t size = 0, columns = 0, rows = 0;
   for (const FrozenMatrix& matrix : matrices) {
@@ -159,8 +157,7 @@ PVM_INLINE Int8Forward::Int8Forward(const FrozenNetwork& network, Team& team,
   }
   if (columns > int8_most_columns) {
     throw Error(Fault::spec, "a unit of spec " + quote(network.spec.name) + " has " +
-                                 std::to_string(columns) +
-                                 " inputs, and sums in int8 hold " +
+                                 std::to_string(columns) + " inputs, and sums in int8 hold " +
                                  std::to_string(int8_most_columns) +
                                  "; predict with the checkpoint itself");
   }

@@ -122,8 +122,8 @@ struct Vnni512Tile {
       half[i] = _mm256_add_epi32(_mm512_maskz_extracti64x4_epi64(0xff, v[i * step], 0),
                                  _mm512_maskz_extracti64x4_epi64(0xff, v[i * step], 1));
     }
-    const __m256i all = _mm256_hadd_epi32(_mm256_hadd_epi32(half[0], half[1]),
-                                          _mm256_hadd_epi32(half[2], half[3]));
+    const __m256i all =
+        _mm256_hadd_epi32(_mm256_hadd_epi32(half[0], half[1]), _mm256_hadd_epi32(half[2], half[3]));
     return _mm_add_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
   }
 };

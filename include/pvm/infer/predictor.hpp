@@ -122,9 +122,8 @@ class Predictor {
   /// The same of a network with weights of one byte (pvm::quantize, load_frozen). In fp8 the host
   /// computes with the rounded weights in fp32.
   explicit Predictor(const FrozenNetwork& network, const PredictorOptions& options = {})
-      : Predictor(network.spec, network.extras, options, [&](Team& team) {
-          return infer::make_forward(network, options, team);
-        }) {}
+      : Predictor(network.spec, network.extras, options,
+                  [&](Team& team) { return infer::make_forward(network, options, team); }) {}
 
   /// The same on an engine of the program's choice. Its batch bounds the streams of a step.
   Predictor(const io::Checkpoint& checkpoint, AnyEngine engine,

@@ -55,7 +55,8 @@ struct PredictorOptions {
   int threads = 0;  ///< of the host; 0: one per core. Changes no result
   BackendChoice backend = BackendChoice::host;
   /// Of the weights of a checkpoint; what pvm::quantize has made is in its own. bf16 and fp16 exist
-  /// on GPUs only, and are faster there: fp32 is for streams in lockstep (infer/engine_forward.hpp).
+  /// on GPUs only, and are faster there: fp32 is for streams in lockstep
+  /// (infer/engine_forward.hpp).
   ForwardPrecision precision = ForwardPrecision::fp32;
 };
 

@@ -270,8 +270,9 @@ inline Checkpoint load_safetensors(const std::filesystem::path& path, const Spec
   SafetensorsReader file(path);
   const auto stored = stored_spec(file);
   if (text_or(file.metadata(), "format", "") == frozen_format) {
-    file.refuse("it is a network for prediction only, which pvm quantize has made; name the "
-                "checkpoint that it was made of");
+    file.refuse(
+        "it is a network for prediction only, which pvm quantize has made; name the "
+        "checkpoint that it was made of");
   }
   if (!file.has("weights")) file.refuse("it has no tensor 'weights'");
   Checkpoint checkpoint;

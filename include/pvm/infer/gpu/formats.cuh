@@ -26,8 +26,8 @@ namespace pvm::inline v0::infer::gpu {
 struct Int8 {
   using Stored = std::uint8_t;  ///< a value in [0, 1]
   using Sum = std::int32_t;
-  using Weights = uint4;           ///< of a granule
-  static constexpr int each = 16;  ///< values of a granule
+  using Weights = uint4;                        ///< of a granule
+  static constexpr int each = 16;               ///< values of a granule
   static constexpr float unit = 1.0F / 255.0F;  ///< of a stored value in a sum
   static constexpr const char* name = "int8";
 
@@ -91,15 +91,15 @@ struct Fp8 : Values16<fp16> {
 
   static void encode(float weight, int i, std::uint8_t* granule) { granule[i] = to_e4m3(weight); }
   __device__ static void multiply(float (&c)[4], uint4 x, uint4 y, Weights w) {
-    detail::multiply_16bit<fp16>(c, {x.x, y.x, x.y, y.y}, widen(w.x), widen(w.x >> 16));
-    detail::multiply_16bit<fp16>(c, {x.z, y.z, x.w, y.w}, widen(w.y), widen(w.y >> 16));
+    detail::multiply_16bit<fp16>(c, {x.x, y.x, x.y, y.y}, widen(w.x, 0x1404), widen(w.x, 0x3424));
+    detail::multiply_16bit<fp16>(c, {x.z, y.z, x.w, y.w}, widen(w.y, 0x1404), widen(w.y, 0x3424));
   }
 
  private:
-  /// The lower two numbers as fp16, times 2^-8: both formats have the same fields, and the
-  /// exponents of fp16 begin 8 further down.
-  __device__ static std::uint32_t widen(std::uint32_t pair) {
-    const std::uint32_t high = (pair & 0xffU) << 8 | (pair & 0xff00U) << 16;
+  /// Two of four numbers as fp16, times 2^-8: both formats have the same fields, and the exponents
+  /// of fp16 begin 8 further down. `places`: which two, as the upper bytes of 16-bit words.
+  __device__ static std::uint32_t widen(std::uint32_t four, unsigned places) {
+    const std::uint32_t high = __byte_perm(four, 0, places);
     return (high & 0x80008000U) | (high & 0x7f007f00U) >> 1;
   }
 };

@@ -125,9 +125,10 @@ class GpuForward final : public Forward {
   }
 
   [[nodiscard]] std::string description() const override {
-    return facts_.name + ": " + Format::name + ", " + std::to_string(plan_.weights.size() / 1'000'000) +
-           " MB of weights, up to " + std::to_string(most_rows_) + " streams at a time, " +
-           std::to_string(slots_ - 1) + " in device memory";
+    return facts_.name + ": " + Format::name + ", " +
+           std::to_string(plan_.weights.size() / 1'000'000) + " MB of weights, up to " +
+           std::to_string(most_rows_) + " streams at a time, " + std::to_string(slots_ - 1) +
+           " in device memory";
   }
 
  private:
@@ -171,7 +172,6 @@ class GpuForward final : public Forward {
     table_ = copied(plan_.table);
     weights_ = copied(plan_.weights);
     scales_ = copied(plan_.scales);
-    offsets_ = copied(plan_.offsets);
     std::vector<std::int32_t> pixels(plan_.lines().patch);
     for (std::size_t k = 0; k < pixels.size(); ++k) {
       const PatchLines& lines = plan_.lines();
@@ -230,15 +230,16 @@ class GpuForward final : public Forward {
     auto* const to = reinterpret_cast<StepRow*>(up_.get());
     // Streams of this step that have a slot keep it, whoever needs one.
     for (const Row& row : rows) {
-      if (const auto found = seats_.find(row.past); found != seats_.end()) found->second.used = now_;
+      if (const auto found = seats_.find(row.past); found != seats_.end())
+        found->second.used = now_;
     }
     for (std::size_t b = 0; b < in_tiles(rows.size()); ++b) {
       const bool used = b < rows.size();
       const std::size_t slot = used ? seat(*rows[b].past) : 0;
       const std::uint64_t step = used ? rows[b].past->step : 0;
       for (int kind = 0; kind < kinds; ++kind) {
-        to[b].base[kind] = static_cast<std::uint32_t>(
-            slot * plan_.slot_granules() + plan_.base(static_cast<Kind>(kind), step));
+        to[b].base[kind] = static_cast<std::uint32_t>(slot * plan_.slot_granules() +
+                                                      plan_.base(static_cast<Kind>(kind), step));
       }
       to[b].used = used ? 1 : 0;
     }
@@ -305,11 +306,10 @@ class GpuForward final : public Forward {
       a.items = output_items_.get();
       multiply<true>(a, plan_.output_items.size());
     }
-    const std::size_t results = shape.rows * ((shape.hidden ? hidden_ : 0) +
-                                              (shape.predictions ? frame_ : 0));
+    const std::size_t results =
+        shape.rows * ((shape.hidden ? hidden_ : 0) + (shape.predictions ? frame_ : 0));
     if (shape.copies && results > 0) {
-      copy_async(down_.get(), device_down_.get(), results * sizeof(float),
-                 cudaMemcpyDeviceToHost);
+      copy_async(down_.get(), device_down_.get(), results * sizeof(float), cudaMemcpyDeviceToHost);
     }
   }
 
@@ -325,7 +325,8 @@ class GpuForward final : public Forward {
   void multiply_with(const StepArguments& a, std::size_t items) {
     const bool many = a.count > few;
     const int each = many ? warps * tile_rows : tile_rows;
-    const dim3 grid(static_cast<unsigned>(items), static_cast<unsigned>((a.count + each - 1) / each));
+    const dim3 grid(static_cast<unsigned>(items),
+                    static_cast<unsigned>((a.count + each - 1) / each));
     const detail::LaunchShape shape{grid, 32 * warps, many ? sizeof(Staged<Format>) : 0,
                                     stream_.get()};
     detail::cuda_check(many ? detail::launch(many_streams<Format, Function, Predicts>, shape, a)
@@ -340,7 +341,6 @@ class GpuForward final : public Forward {
     a.table = table_.get();
     a.weights = weights_.get();
     a.scales = scales_.get();
-    a.offsets = offsets_.get();
     a.rows = reinterpret_cast<const StepRow*>(device_up_.get());
     a.count = whole(shape.rows);
     a.values = values_.get();
@@ -374,7 +374,7 @@ class GpuForward final : public Forward {
   detail::DeviceArray<Item> items_, output_items_;
   detail::DeviceArray<std::uint32_t> table_;
   detail::DeviceArray<std::uint8_t> weights_;
-  detail::DeviceArray<float> scales_, offsets_;
+  detail::DeviceArray<float2> scales_;
   detail::DeviceArray<std::int32_t> pixels_;
   detail::DeviceArray<uint4> values_;  // [slot][granule]
   std::vector<std::uint32_t> free_;

@@ -127,7 +127,7 @@ class Plan {
   std::vector<Item> hidden_items, output_items;
   std::vector<std::uint32_t> table;
   std::vector<std::uint8_t> weights;
-  std::vector<float> scales, offsets;
+  std::vector<float2> scales;  ///< and offsets
 
  private:
   /// A part of an input: `values` values that begin a granule, in columns from `column` on.
@@ -191,8 +191,7 @@ class Plan {
       for (std::size_t r = 0; r < rows; ++r) {
         float scale = 0, offset = 0;
         read_row(matrix, first + r, columns.data(), scale, offset);
-        scales.push_back(scale * Format::unit);
-        offsets.push_back(offset);
+        scales.push_back({scale * Format::unit, offset});
         for (std::size_t g = 0; g < segments.size(); ++g) {
           // [chunk][tile][row of the tile][granule of the chunk]: the last two are a lane.
           const std::size_t chunk = g / chunk_granules, place = g % chunk_granules;

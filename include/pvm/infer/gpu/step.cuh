@@ -22,11 +22,12 @@ namespace pvm::inline v0::infer::gpu {
 /// Of the step before, the one before that, or this one.
 enum Kind : std::uint32_t { hidden_1, hidden_2, hidden_now, patch_now, patch_1 };
 inline constexpr int kinds = 5;
-inline constexpr int kind_shift = 28;  ///< of a kind in an entry of the table; below it, the granule
+inline constexpr int kind_shift =
+    28;  ///< of a kind in an entry of the table; below it, the granule
 
-inline constexpr int warps = 8;            ///< of a thread block
-inline constexpr int tile_rows = 16;       ///< streams that a warp multiplies at once
-inline constexpr int tile_columns = 7;     ///< tiles of eight rows of a matrix, at most
+inline constexpr int warps = 8;         ///< of a thread block
+inline constexpr int tile_rows = 16;    ///< streams that a warp multiplies at once
+inline constexpr int tile_columns = 7;  ///< tiles of eight rows of a matrix, at most
 inline constexpr int item_rows = 8 * tile_columns;
 inline constexpr int chunk_granules = 4;  ///< of an input, which are multiplied together
 inline constexpr int stages = 4;  ///< chunks in shared memory: one in use, the others on their way
@@ -37,7 +38,7 @@ struct Item {
   std::uint32_t table = 0;    ///< its first entry, one for each granule of the input
   std::uint32_t weights = 0;  ///< its first granule of weights, [chunk][tile][lane]
   std::uint32_t chunks = 0;   ///< of its input
-  std::uint32_t scale = 0;    ///< its first row in `scales` and `offsets`
+  std::uint32_t scale = 0;    ///< its first row in `scales`
   std::uint16_t rows = 0;
   std::uint16_t first = 0;  ///< its first row in the matrix
   std::uint32_t unit = 0;
@@ -54,7 +55,7 @@ struct StepArguments {
   const Item* items = nullptr;
   const std::uint32_t* table = nullptr;
   const void* weights = nullptr;
-  const float *scales = nullptr, *offsets = nullptr;
+  const float2* scales = nullptr;  ///< of each row of the items: its scale and offset
   const StepRow* rows = nullptr;
   int count = 0;                         ///< of rows
   uint4* values = nullptr;               ///< of all streams, in granules
@@ -63,7 +64,7 @@ struct StepArguments {
   float* predictions = nullptr;          ///< [row][frame]
   const std::int32_t* pixels = nullptr;  ///< of a patch: where each is, seen from the first one
   int patches = 0, patch = 0, line = 0, block = 0, frame = 0, frame_row = 0;
-  int hidden_each = 0, units = 0;                  ///< hidden values of a unit
+  int hidden_each = 0, units = 0;               ///< hidden values of a unit
   int hidden_granules = 0, patch_granules = 0;  ///< of a unit
 };
 
@@ -98,37 +99,42 @@ __device__ __forceinline__ int part_begin(const Item& item, int part) {
 
 /// The value of a sum. Rounded after each operation, as the host rounds.
 template <class Function>
-__device__ __forceinline__ float value_of_sum(float scale, float sum, float offset) {
-  return Function::value(__fadd_rn(__fmul_rn(scale, sum), offset));
+__device__ __forceinline__ float value_of_sum(float2 scale, float sum) {
+  return Function::value(__fadd_rn(__fmul_rn(scale.x, sum), scale.y));
 }
 
-/// Puts the values of the sums of an item's row `r` where they belong.
-template <class Format, class Function, bool Predicts>
-struct Finish {
-  const StepArguments& a;
-  const Item& item;
+/// Where the values of an item's rows belong, of one stream.
+template <class Format, bool Predicts>
+struct Place {
+  typename Format::Stored* stored = nullptr;
+  float* out = nullptr;  ///< null: not asked for
 
-  /// For the stream `row`, which is `used`, and whose hidden values begin at `hidden_base`.
-  __device__ __forceinline__ void put(int row, std::uint32_t hidden_base, int r,
-                                      typename Format::Sum sum) const {
-    const float v = value_of_sum<Function>(a.scales[item.scale + static_cast<std::uint32_t>(r)],
-                                           static_cast<float>(sum),
-                                           a.offsets[item.scale + static_cast<std::uint32_t>(r)]);
-    const int at = item.first + r;
+  /// `hidden_base`: the stream's first granule of this step's hidden values.
+  __device__ __forceinline__ Place(const StepArguments& a, const Item& item, int row,
+                                   std::uint32_t hidden_base) {
     if constexpr (Predicts) {
-      const int pixel = item.unit_row * a.block * a.frame_row + item.unit_column * a.line +
-                        __ldg(a.pixels + at);
-      a.predictions[static_cast<std::size_t>(row) * static_cast<std::size_t>(a.frame) +
-                    static_cast<std::size_t>(pixel)] = unsqueeze(v);
+      out = a.predictions + static_cast<std::size_t>(row) * static_cast<std::size_t>(a.frame) +
+            item.unit_row * a.block * a.frame_row + item.unit_column * a.line;
     } else {
-      auto* const to = reinterpret_cast<typename Format::Stored*>(
-          a.values + hidden_base + item.unit * static_cast<std::uint32_t>(a.hidden_granules));
-      to[at] = Format::store(v);
+      stored =
+          reinterpret_cast<typename Format::Stored*>(
+              a.values + hidden_base + item.unit * static_cast<std::uint32_t>(a.hidden_granules)) +
+          item.first;
       if (a.hidden != nullptr) {
-        a.hidden[(static_cast<std::size_t>(row) * static_cast<std::size_t>(a.units) + item.unit) *
-                     static_cast<std::size_t>(a.hidden_each) +
-                 static_cast<std::size_t>(at)] = v;
+        out = a.hidden +
+              (static_cast<std::size_t>(row) * static_cast<std::size_t>(a.units) + item.unit) *
+                  static_cast<std::size_t>(a.hidden_each) +
+              item.first;
       }
+    }
+  }
+  /// The value of the item's row `r`; `pixel`: where it is in the patch, of a prediction.
+  __device__ __forceinline__ void put(int r, int pixel, float v) const {
+    if constexpr (Predicts) {
+      out[pixel] = unsqueeze(v);
+    } else {
+      stored[r] = Format::store(v);
+      if (out != nullptr) out[r] = v;
     }
   }
 };
@@ -152,7 +158,8 @@ __global__ void __launch_bounds__(32 * warps, 2) few_streams(const StepArguments
       static_cast<const typename Format::Weights*>(a.weights) + item.weights + lane;
   typename Format::Sum sums[tile_columns][4] = {};
   const int end = part_begin(item, warp + 1);
-#pragma unroll 2
+  [[maybe_unused]] constexpr int at_once = 32 / static_cast<int>(sizeof(typename Format::Weights));
+#pragma unroll at_once
   for (int chunk = part_begin(item, warp); chunk < end; ++chunk) {
     const std::uint32_t entry = __ldg(table + chunk_granules * chunk);
     const std::uint32_t kind = entry >> kind_shift, at = entry & ((1U << kind_shift) - 1);
@@ -169,13 +176,15 @@ __global__ void __launch_bounds__(32 * warps, 2) few_streams(const StepArguments
     }
   }
   __syncthreads();
-  const Finish<Format, Function, Predicts> finish{a, item};
   for (int i = thread; i < tile_rows * item_rows; i += 32 * warps) {
     const int row = i / item_rows, r = i % item_rows;
     if (rows[row].used == 0 || r >= item.rows) continue;
     typename Format::Sum sum = parts[0][row][r];
     for (int part = 1; part < warps; ++part) sum += parts[part][row][r];
-    finish.put(first + row, rows[row].base[hidden_now], r, sum);
+    const float2 scale = __ldg(a.scales + item.scale + r);
+    const int pixel = Predicts ? __ldg(a.pixels + item.first + r) : 0;
+    Place<Format, Predicts>(a, item, first + row, rows[row].base[hidden_now])
+        .put(r, pixel, value_of_sum<Function>(scale, static_cast<float>(sum)));
   }
 }
 
@@ -195,7 +204,7 @@ struct ManyStreams {
   const Item& item;
   Staged<Format>& shared;
   int thread, lane, warp, tiles;
-  int first;  ///< stream of the warp
+  int first;                ///< stream of the warp
   std::uint32_t entry = 0;  ///< of the chunk that is copied next, for the lane's granule
 
   __device__ __forceinline__ ManyStreams(const StepArguments& arguments, const Item& of_block,
@@ -251,10 +260,10 @@ struct ManyStreams {
     if (chunk < static_cast<int>(item.chunks)) {
       const int stage = chunk % stages;
       const int size = static_cast<int>(sizeof(typename Format::Weights)) * 32 * tiles;  // bytes
-      const auto* const from = static_cast<const unsigned char*>(a.weights) +
-                               (static_cast<std::size_t>(item.weights) *
-                                    sizeof(typename Format::Weights) +
-                                static_cast<std::size_t>(chunk) * static_cast<std::size_t>(size));
+      const auto* const from =
+          static_cast<const unsigned char*>(a.weights) +
+          (static_cast<std::size_t>(item.weights) * sizeof(typename Format::Weights) +
+           static_cast<std::size_t>(chunk) * static_cast<std::size_t>(size));
       auto* const to = reinterpret_cast<unsigned char*>(shared.weights[stage]);
       for (int i = 16 * thread; i < size; i += 16 * 32 * warps) {
         detail::copy_async(to + i, from + i);
@@ -295,20 +304,24 @@ struct ManyStreams {
   }
 
   __device__ __forceinline__ void put(const Sums& sums) const {
-    const Finish<Format, Function, Predicts> finish{a, item};
+    const StepRow& upper = shared.rows[warp][lane / 4];
+    const StepRow& lower = shared.rows[warp][lane / 4 + 8];
+    const int row = first + lane / 4;
+    const Place<Format, Predicts> of_upper(a, item, row, upper.base[hidden_now]);
+    const Place<Format, Predicts> of_lower(a, item, row + 8, lower.base[hidden_now]);
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const StepRow& row = shared.rows[warp][lane / 4 + half * 8];
-      if (row.used == 0) continue;
+    for (int n = 0; n < tile_columns; ++n) {
 #pragma unroll
-      for (int n = 0; n < tile_columns; ++n) {
-        for (int i = 0; i < 2; ++i) {
-          const int r = 8 * n + lane % 4 * 2 + i;
-          if (r < item.rows) {
-            finish.put(first + lane / 4 + half * 8, row.base[hidden_now], r,
-                       sums[n][2 * half + i]);
-          }
-        }
+      for (int i = 0; i < 2; ++i) {
+        const int r = 8 * n + lane % 4 * 2 + i;
+        if (r >= item.rows) continue;
+        const float2 scale = __ldg(a.scales + item.scale + r);
+        const int pixel = Predicts ? __ldg(a.pixels + item.first + r) : 0;
+        const auto value = [&](int k) {
+          return value_of_sum<Function>(scale, static_cast<float>(sums[n][k]));
+        };
+        if (upper.used != 0) of_upper.put(r, pixel, value(i));
+        if (lower.used != 0) of_lower.put(r, pixel, value(2 + i));
       }
     }
   }

@@ -109,7 +109,8 @@ __attribute__((optimize("O3"))) void multiply_lanes(emulated_cuda::Lanes lanes, 
       for (int w = 0; w < 4; ++w) {
         a[g + w % 2 * 8][w / 2 * (Depth / 2) + t * each + i] = value(o.word[w], i);
       }
-      for (int w = 0; w < 2; ++w) b[w * (Depth / 2) + t * each + i][g] = value_of_b(o.word[4 + w], i);
+      for (int w = 0; w < 2; ++w)
+        b[w * (Depth / 2) + t * each + i][g] = value_of_b(o.word[4 + w], i);
     }
   }
   for (int m = 0; m < 16; ++m) {
