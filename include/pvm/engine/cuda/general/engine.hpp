@@ -141,7 +141,7 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Precis
                                              device_.shared_bytes, device_.cache_bytes)),
         launcher_(net_.hidden, shape_.rows_per_tile, device_.multiprocessors, plan_.shared_bytes) {
     check_sizes();
-    this->require_memory(memory_needed());
+    this->require_memory();
     allocate();
     if (!options.restored_next) start_state(std::vector<float>(net_.weights), nullptr);
     this->capture();

@@ -167,7 +167,7 @@ class LaunchedEngine : public EngineRun {
     parts.push_back({"tables of rates", staging_bytes() - frames});
     return parts;
   }
-  void require_memory(std::size_t) const { detail::require_memory(self(), "", "spec"); }
+  void require_memory() const { detail::require_memory(self(), "", "spec"); }
   /// Allocates the memory of this base. `scores`: number of score sums, in groups of prediction,
   /// persistence and loss.
   void allocate_staging(std::size_t scores) {

@@ -85,7 +85,7 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
         plan_(std::move(plan)),
         launcher_(plan_.thread_blocks(), plan_.shared_words * 4) {
     if constexpr (Sizes::in_slots) find_sides();
-    this->require_memory(memory_needed());
+    this->require_memory();
     allocate();
     if constexpr (Sizes::shards) return;  // `connect` is called next
     if (!options.restored_next) start_state(std::vector<float>(net_.weights), nullptr);
