@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -71,7 +72,7 @@ TEST_CASE("A rate that trials find is as good as the best of a scan, and does no
     int batch;
     std::uint64_t budget, steps;
   };
-  for (const Case& c : {Case{1, 10'000, 5'000}, Case{16, 8'000, 2'000}, Case{64, 4'000, 1'000}}) {
+  for (const Case& c : {Case{1, 4'000, 2'000}, Case{16, 4'000, 750}, Case{64, 2'000, 500}}) {
     const auto run = auto_test::trial_run(c.batch);
     const pvm::RateChoice choice = pvm::find_rate(run, c.budget);
     INFO("batch " << c.batch << ": " << choice.why());
@@ -175,7 +176,7 @@ TEST_CASE("A batch without room in memory is left out", "[train]") {
 TEST_CASE("What was chosen is in checkpoints, and a run that goes on keeps it", "[train]") {
   const train_test::TempDir dir;
   const auto path = dir / "run.safetensors";
-  pvm::Trainer<> trainer(tiny_spec());
+  pvm::Trainer<> trainer(auto_test::tiny_spec());
   trainer.note_choice("batch 1, rate 0.04");
   trainer.save(path);
   const auto checkpoint = pvm::io::load_checkpoint(path);
@@ -220,7 +221,7 @@ TEST_CASE("GPUs have names, and a number that is not there is refused", "[train]
   CHECK_FALSE(error.empty());
   CHECK(std::count(error.begin(), error.end(), '\n') == 0);
   const std::string trainer =
-      auto_test::error_of([&] { pvm::Trainer<>(tiny_spec(), {.device = none}); });
+      auto_test::error_of([&] { pvm::Trainer<>(auto_test::tiny_spec(), {.device = none}); });
   CHECK(trainer == error);
 }
 

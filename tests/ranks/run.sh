@@ -79,6 +79,15 @@ same_bits() {
   same one_000000060.safetensors many_000000060.safetensors
 }
 
+# Rank 0 chooses by trials of all ranks.
+same_choice() {
+  ends 0 train 1 -S "$spec" -n 20 --rate auto --rate-budget 2000 -o one
+  says 'auto: rate '
+  ends 0 train 2 -S "$spec" -n 20 --rate auto --rate-budget 2000 -o many
+  says 'auto: rate '
+  same one_000000020.safetensors many_000000020.safetensors
+}
+
 # A checkpoint of 3 ranks goes on with 1 rank, and then with 2; the score of a pass is the same, too.
 goes_on() {
   ends 0 train 1 -q -S "$spec" -n 240 -o straight

@@ -260,6 +260,7 @@ TEST_CASE("The documents' C++ runs", "[docs]") {
   train_and_read(tiny(), (dir / "trained.safetensors").string());
   train_on_own_source(tiny());
   train_batch(tiny());
+  choose_by_trials(tiny());
   resume(tiny(), (dir / "run").string());
   measure(tiny(), (dir / "m.jsonl").string());
   run_engine(tiny());

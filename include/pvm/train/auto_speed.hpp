@@ -143,10 +143,14 @@ SpeedTrial time_run(const TrialRun& run, double seconds, std::string& engine) {
       const std::uint64_t begin = trainer.step();
       trainer.fit(streams, Steps{begin + std::max<std::uint64_t>(pass, layers)},
                   TimeLimit{seconds / 2});
-      trainer.fit(streams, Steps{forever}, TimeLimit{seconds});
-      const Report& report = trainer.report();
-      const double computing = report.gpu.value_or(report.engine);
-      if (computing > 0) trial.frames = static_cast<double>(report.frames) / computing;
+      // The best of three: other programs only make a part of a trial slower.
+      for (int part = 0; part < 3; ++part) {
+        trainer.fit(streams, Steps{forever}, TimeLimit{seconds / 3});
+        const Report& report = trainer.report();
+        const double computing = report.gpu.value_or(report.engine);
+        if (!(computing > 0)) continue;
+        trial.frames = std::max(trial.frames, static_cast<double>(report.frames) / computing);
+      }
     });
   } catch (const Error& error) {
     const bool impossible = error.fault() == Fault::memory || error.fault() == Fault::usage;
