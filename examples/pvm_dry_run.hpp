@@ -110,7 +110,7 @@ pvm::DevicePlan print_gpu_memory(const pvm::Spec& spec, const pvm::TrainerOption
                                  const pvm::GpuModel* model) {
   const pvm::EngineOptions engine{options.reduce, options.threads, options.graph, true};
   const auto plan = pvm::plan_on_gpu<Precision>(spec, options.batch, model, engine);
-  // The context of CUDA, the kernels and the graphs: what an H200 had less by them.
+  // The context of CUDA, the kernels and the graphs: an assumption, about what contexts of H200s take.
   constexpr std::size_t of_cuda = 520'000'000;
   const std::size_t taken = pvm::sum_of(plan.parts);
   // Of what is left, as much as the frame cache may take: the rest of its frames go elsewhere.
