@@ -188,6 +188,35 @@ TEST_CASE("A ridge regression minimises what it says", "[readout]") {
   CHECK(empty.weights == std::vector<float>(inputs, 0.0F));
 }
 
+TEST_CASE("A ridge regression of inputs that hardly change has finite weights", "[readout]") {
+  // Single precision makes variances of constants up to 1e-5 of their squares.
+  const std::size_t inputs = 150, count = GENERATE(300, 2000);
+  const double change = GENERATE(0.0, 0.001, 0.004, 0.01);
+  const std::size_t stride = readout::Gram::stride_of(inputs + 2);
+  std::vector<float> values(count * stride);
+  for (std::size_t t = 0; t < count; ++t) {
+    float* row = values.data() + t * stride;
+    for (std::size_t i = 0; i < inputs; ++i) {
+      const double moves = pvm::uniform(7, t * inputs + i) > 0.98F ? change : 0;
+      row[i] = static_cast<float>(0.35 + 0.0011 * static_cast<double>(i) + moves);
+    }
+    row[inputs] = 1;
+    row[inputs + 1] = pvm::uniform(3, t);
+  }
+  readout::Gram gram(inputs + 2);
+  gram.add(values.data(), count);
+  std::vector<std::size_t> columns(inputs);
+  for (std::size_t i = 0; i < inputs; ++i) columns[i] = i;
+  const auto fit = readout::fit_ridge(gram, columns, inputs + 1, inputs, 1e-3);
+  double mean = fit.bias, most = 0;
+  for (std::size_t i = 0; i < inputs; ++i) {
+    mean += fit.weights[i] * static_cast<double>(values[i]);
+    most = std::max(most, std::abs(static_cast<double>(fit.weights[i])));
+  }
+  CHECK(std::abs(mean - 0.5) < 0.5);  // finite, and near the target's mean
+  if (change < 0.01) CHECK(most == 0);
+}
+
 TEST_CASE("A heatmap is the fitted function of the inputs", "[readout]") {
   const pvm::Spec spec = spec_of({4, 2, 1}, 3);
   const auto net = pvm::make_connectome(spec);
