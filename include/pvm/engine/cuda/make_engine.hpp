@@ -166,10 +166,10 @@ std::optional<AnyEngine> make_whole_units(const Spec& spec, const EngineOptions&
 /// Chooses the engine on the GPU. For one sequence with momentum, in this order:
 /// CudaResidentEngine, which keeps as many weights as possible on the chip, if the network fits it;
 /// CudaStreamedEngine, which streams the weights of whole units, if the network fits it and
-/// worth_streaming; CudaGeneralEngine, for networks of any units, if worth_general. Everything else
-/// runs on CudaBatchEngine, on tensor cores. The first two can be divided (CudaShardsEngine). A
-/// single GPU that `options` name becomes the current one. Throws Fault::device for what a GPU
-/// cannot run.
+/// worth_streaming; CudaGeneralEngine, for networks of any units, if worth_general and the GPU has
+/// room for it. Everything else runs on CudaBatchEngine, on tensor cores. The first two can be
+/// divided (CudaShardsEngine). A single GPU that `options` name becomes the current one. Throws
+/// Fault::device for what a GPU cannot run.
 template <class Precision, int Batch, class Net>
 AnyEngine make_cuda_engine(const Spec& spec, int batch, const EngineOptions& options) {
   using Rule = CudaRule<Net>;
@@ -201,7 +201,12 @@ AnyEngine make_cuda_engine(const Spec& spec, int batch, const EngineOptions& opt
   } else {
     if constexpr (general) {
       if (batch == 1 && worth_general<Precision>(spec)) {
-        return make_of<CudaGeneralEngine<Precision, Net>>(spec, batch, options);
+        try {
+          return make_of<CudaGeneralEngine<Precision, Net>>(spec, batch, options);
+        } catch (const Error& error) {
+          // CudaBatchEngine keeps less on a multiprocessor, so it runs what has no room there.
+          if (error.fault() != Fault::memory) throw;
+        }
       }
     }
     return make_of<CudaBatchEngine<Precision, Batch, Rule, OwnOnGpu<Net>>>(spec, batch, options);
