@@ -22,6 +22,7 @@
 #include <pvm/core/parallel.hpp>
 #include <pvm/core/tags.hpp>
 #include <pvm/engine/engine.hpp>
+#include <pvm/io/extras.hpp>
 #include <pvm/io/source.hpp>
 #include <pvm/model/spec.hpp>
 
@@ -34,18 +35,6 @@ struct StreamState {
   std::string source;                    ///< the source's name without directories
   std::string mark{};                    ///< of the source's files (see `join_marks`), if known
   bool operator==(const StreamState&) const = default;
-};
-
-/// What a checkpoint carries besides the run, for a readout: texts and arrays by name. Names begin
-/// with `readout`.
-struct Extras {
-  std::map<std::string, std::string> texts;
-  std::map<std::string, std::vector<float>> floats;
-  std::map<std::string, std::vector<double>> doubles;
-  bool operator==(const Extras&) const = default;
-  [[nodiscard]] bool empty() const noexcept {
-    return texts.empty() && floats.empty() && doubles.empty();
-  }
 };
 
 /// A run between two steps. A checkpoint that holds only weights has no streams, and its state is

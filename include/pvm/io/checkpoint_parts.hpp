@@ -14,7 +14,7 @@
 
 #include <pvm/core/log.hpp>
 #include <pvm/core/printable.hpp>
-#include <pvm/io/checkpoint.hpp>
+#include <pvm/io/extras.hpp>
 #include <pvm/io/safetensors.hpp>
 #include <pvm/model/json.hpp>
 #include <pvm/model/spec.hpp>
