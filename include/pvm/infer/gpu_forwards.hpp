@@ -21,7 +21,7 @@
 #include <pvm/model/network.hpp>
 #include <pvm/model/spec.hpp>
 
-#if defined(__CUDACC__)
+#if defined(__CUDACC__) && !defined(PVM_COMPILED)
 #include <pvm/infer/gpu/make_forward.hpp>
 #endif
 
