@@ -52,7 +52,7 @@
 #include "command_line.hpp"
 #include "read_bandwidth.hpp"
 
-#if defined(__CUDACC__)
+#if defined(PVM_BENCH_CUDA)
 #include <pvm/engine/cuda/device/check.hpp>
 #endif
 
@@ -202,7 +202,7 @@ std::optional<double> bandwidth(pvm::BackendChoice backend, std::size_t weight_b
     if (weight_bytes < least) return std::nullopt;
     return pvm_bench::read_bandwidth(weight_bytes / sizeof(float), 4, 5);
   }
-#if defined(__CUDACC__)
+#if defined(PVM_BENCH_CUDA)
   constexpr std::size_t bytes = std::size_t{1} << 30;
   const pvm::detail::DeviceArray<std::uint8_t> from(bytes), to(bytes);
   const pvm::detail::Stream stream;

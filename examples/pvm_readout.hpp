@@ -21,9 +21,7 @@
 #include <nlohmann/json.hpp>
 
 #include "pvm_segments.hpp"
-#if defined(__CUDACC__)
-#include <pvm/readout/gpu/tracking.hpp>
-#endif
+#include "pvm_tracking.hpp"
 
 #include <pvm/io/atomic_file.hpp>
 #include <pvm/io/chart.hpp>
@@ -386,50 +384,6 @@ class TrackFilm {
 
   pvm::io::Film film_;
   std::vector<float> predictions_[2], shown_;
-};
-
-/// Tracks many frames at a time, where a GPU can be used; else it takes none.
-class ManyFrames {
- public:
-  using Use = std::function<void(const std::vector<pvm::Found>&, const pvm::io::FrameInfo&)>;
-
-  /// `use`: called for every frame that was taken, in order.
-#if defined(__CUDACC__)
-  ManyFrames(pvm::Tracker& tracker, pvm::BackendChoice backend, Use use) : use_(std::move(use)) {
-    std::string why;
-    if (backend == pvm::BackendChoice::host || !pvm::cuda_available(&why)) return;
-    try {
-      tracking_.emplace(tracker);
-    } catch (const pvm::Error& error) {  // a frame too large, or a GPU without memory
-      if (backend == pvm::BackendChoice::cuda) throw;
-      pvm::log(pvm::Severity::warning, std::string("the CPU is used: ") + error.what());
-    }
-  }
-  bool take(const std::vector<std::uint8_t>& frame, const pvm::io::FrameInfo& info) {
-    if (!tracking_) return false;
-    frames_.insert(frames_.end(), frame.begin(), frame.end());
-    infos_.push_back(info);
-    if (infos_.size() >= pvm::CudaTracking::frames()) flush();
-    return true;
-  }
-  void flush() {
-    if (infos_.empty()) return;
-    const auto found = tracking_->track(frames_);
-    for (std::size_t i = 0; i < found.size(); ++i) use_(found[i], infos_[i]);
-    frames_.clear();
-    infos_.clear();
-  }
-
- private:
-  Use use_;
-  std::optional<pvm::CudaTracking> tracking_;
-  std::vector<std::uint8_t> frames_;
-  std::vector<pvm::io::FrameInfo> infos_;
-#else
-  ManyFrames(pvm::Tracker&, pvm::BackendChoice, const Use&) {}
-  bool take(const std::vector<std::uint8_t>&, const pvm::io::FrameInfo&) { return false; }
-  void flush() {}
-#endif
 };
 
 inline int track(const Options& o) {

@@ -3,9 +3,12 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # Compiles each header alone, without a warning, and measures what that costs, and what a program
-# costs that links pvm::compiled. Prints the processor's seconds (not the clock's: others may use the machine). The budgets of headers are
+# costs that links pvm::compiled. Headers are compiled as for such a program, and those with bodies
+# that pvm::compiled has (*-inl.hpp), and pvm.hpp, as for a program that does without. Prints the
+# processor's seconds (not the clock's: others may use the machine). The budgets of headers are
 # generous: they are there to notice that a header has become another kind of header, not to measure
-# a machine. Those of programs are what a person waits for who changes a line and runs again.
+# a machine. Those of programs are what a person waits for who changes a line and runs again. What is
+# over its budget is measured a second time, and the shorter time counts.
 #     tests/compile_budget.sh COMPILER NVCC_OR_EMPTY PROJECT [DIRECTORY OF SYSTEM HEADERS ...]
 set -euo pipefail
 
@@ -31,13 +34,14 @@ trap 'rm -rf "$work"' EXIT
 measure() {
   local budget=$1 name=$2 words seconds
   shift 2
-  words=$({ time "$@" >/dev/null; } 2>&1) || { echo "$words" && touch "$work/over" && return; }
-  seconds=$(tail -n 1 <<<"$words")
-  printf '%6s s of %2s  %s\n' "$seconds" "$budget" "$name"
-  if awk "BEGIN { exit !($seconds > $budget) }"; then
-    echo "over its budget: $name"
-    touch "$work/over"
-  fi
+  for _ in first second; do
+    words=$({ time "$@" >/dev/null; } 2>&1) || { echo "$words" && touch "$work/over" && return; }
+    seconds=$(tail -n 1 <<<"$words")
+    printf '%6s s of %2s  %s\n' "$seconds" "$budget" "$name"
+    if awk "BEGIN { exit !($seconds <= $budget) }"; then return; fi
+  done
+  echo "over its budget: $name"
+  touch "$work/over"
 }
 
 cd "$project/include"
@@ -48,7 +52,9 @@ while read -r header; do
   # Twice: an include guard is part of being includable. The macros clash with careless names.
   printf '#define I 1\n#define B0 1\n#define small 1\n#include <%s>\n#include <%s>\n' \
     "$header" "$header" >"$unit"
-  measure "$budget" "$header" "$compiler" "${flags[@]}" -fsyntax-only "$unit" &
+  mode=(-DPVM_COMPILED)
+  if [[ $header == *-inl.hpp || $header == pvm/pvm.hpp ]]; then mode=(); fi
+  measure "$budget" "$header" "$compiler" "${flags[@]}" "${mode[@]}" -fsyntax-only "$unit" &
   while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do wait -n; done
 done < <(find pvm -name '*.hpp' -not -path '*/engine/cuda/*' -not -path '*/gpu/*' \
   $(echo '#include <mpi.h>' | "$compiler" "${flags[@]}" -E -x c++ - >/dev/null 2>&1 || echo "-not -path */dist/mpi/*") | sort)

@@ -112,7 +112,7 @@ TEMPLATE_TEST_CASE("batch: lower precisions stay within their rounding", "[gpu]"
 }
 
 TEMPLATE_TEST_CASE("batch: captured, eager and resumed runs have the same bits", "[gpu]", pvm::fp32,
-                   pvm::bf16, pvm::fp16, pvm::tf32) {
+                   pvm::bf16 PVM_TYPES_ON_GPU(pvm::fp16, pvm::tf32)) {
   if (skipped()) return;
   same_bits<pvm::CudaBatchEngine<TestType>>(5);
   if (!pvm_test::emulated) same_bits<pvm::CudaBatchEngine<TestType>>(200);
@@ -192,7 +192,7 @@ TEST_CASE("batch: one pass over the weights where the momentum dies out soon", "
 
 /// In a sweep, W receives the remaining ninetieth of older gradients (momentum 0.1) a step early.
 TEMPLATE_TEST_CASE("batch: weights go the same way at the rates that batches are told", "[gpu]",
-                   pvm::bf16, pvm::fp16) {
+                   pvm::bf16 PVM_TYPES_ON_GPU(pvm::fp16)) {
   if (skipped()) return;
   auto spec =
       pvm_test::hidden_49();  // smaller networks soon diverge from one another at such rates
@@ -415,8 +415,8 @@ pvm::Spec frames_of(int side, int block) {
   return spec;
 }
 
-TEMPLATE_TEST_CASE("batch: frames of any size may come squeezed", "[gpu]", pvm::fp32, pvm::bf16,
-                   pvm::fp16) {
+TEMPLATE_TEST_CASE("batch: frames of any size may come squeezed", "[gpu]", pvm::fp32,
+                   pvm::bf16 PVM_TYPES_ON_GPU(pvm::fp16)) {
   if (skipped()) return;
   using E = pvm::CudaBatchEngine<TestType>;
   // Frame sizes that are multiples of 16 values, of 4, and of neither, so that frames begin at any

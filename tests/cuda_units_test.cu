@@ -424,9 +424,11 @@ TEMPLATE_TEST_CASE("units: fp32 follows the reference on networks drawn at rando
 }
 
 TEMPLATE_TEST_CASE("units: captured, eager and resumed runs have the same bits", "[gpu]",
-                   pvm::CudaResidentEngine<pvm::bf16>, pvm::CudaResidentEngine<pvm::fp16>,
-                   pvm::CudaResidentEngine<pvm::fp32>, pvm::CudaStreamedEngine<pvm::bf16>,
-                   pvm::CudaStreamedEngine<pvm::fp16>, pvm::CudaStreamedEngine<pvm::fp32>) {
+                   pvm::CudaResidentEngine<pvm::bf16>, pvm::CudaResidentEngine<pvm::fp32>,
+                   pvm::CudaStreamedEngine<pvm::bf16>,
+                   pvm::CudaStreamedEngine<pvm::fp32>
+                       PVM_TYPES_ON_GPU(pvm::CudaResidentEngine<pvm::fp16>,
+                                        pvm::CudaStreamedEngine<pvm::fp16>)) {
   if (skipped()) return;
   const Multiprocessors sixteen(16);
   pvm_test::same_bits<TestType>(1, hidden_49());

@@ -24,6 +24,13 @@ inline constexpr bool emulated = true;
 inline constexpr bool emulated = false;
 #endif
 inline int steps_of(int usual, int on_emulated) { return emulated ? on_emulated : usual; }
+/// More types for a TEMPLATE_TEST_CASE where it runs on a GPU: precisions whose kernels differ from
+/// another one's, which is tested, in nothing that the case is about.
+#if defined(PVM_EMULATED_CUDA)
+#define PVM_TYPES_ON_GPU(...)
+#else
+#define PVM_TYPES_ON_GPU(...) , __VA_ARGS__
+#endif
 
 inline pvm::Spec tiny_spec() {
   return pvm::load_spec(std::filesystem::path(PVM_MODEL_ZOO) / "tiny.json");

@@ -45,13 +45,17 @@ enum class Decode { automatic, cpu, gpu };
 
 /// Which GPU decoding is compiled in. `open_source` has it as a template parameter, so that a
 /// program may link object files that were compiled with different GPU decoding (one definition
-/// rule).
+/// rule). Decoders need nvcc; files that another compiler compiles can use those of a file that
+/// nvcc compiles, which instantiates `open_source`, if PVM_GPU_PICTURES and PVM_GPU_VIDEOS
+/// say which these are (0 or 1).
 template <bool Pictures, bool Videos>
 struct GpuDecoders {
   static constexpr bool pictures = Pictures;
   static constexpr bool videos = Videos;
 };
-#if defined(__CUDACC__) && defined(PVM_NVJPEG) && defined(PVM_NVDEC)
+#if defined(PVM_GPU_PICTURES)  // and PVM_GPU_VIDEOS: whether another file of the program has them
+using GpuDecoding = GpuDecoders<PVM_GPU_PICTURES != 0, PVM_GPU_VIDEOS != 0>;
+#elif defined(__CUDACC__) && defined(PVM_NVJPEG) && defined(PVM_NVDEC)
 using GpuDecoding = GpuDecoders<true, true>;
 #elif defined(__CUDACC__) && defined(PVM_NVJPEG)
 using GpuDecoding = GpuDecoders<true, false>;
@@ -220,6 +224,10 @@ AnySource open_source(const std::string& path, Decode decode = Decode::automatic
   if (holds_pictures(path)) return detail::open_pictures<ZipStore, Gpu>(path, decode);
   return detail::open_video_source<Gpu>(path, decode);
 }
+
+#if defined(PVM_GPU_PICTURES)
+extern template AnySource open_source<GpuDecoding>(const std::string&, Decode);
+#endif
 
 /// The paths that `path` stands for: a directory without pictures in it for the zips, videos and
 /// directories of pictures in it, in natural order; anything else, and a directory with none of

@@ -19,9 +19,9 @@
 #include <pvm/engine/cuda/device/devices.hpp>
 #include <pvm/engine/cuda/device/facts.hpp>
 #include <pvm/engine/cuda/general/engine.hpp>
+#include <pvm/engine/cuda/make_one.hpp>
 #include <pvm/engine/cuda/numbers/network_constants.hpp>
-#include <pvm/engine/cuda/units/engine.hpp>
-#include <pvm/engine/cuda/units/shards.hpp>
+#include <pvm/engine/cuda/units/make_planned.hpp>
 #include <pvm/engine/engine.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/network.hpp>
@@ -55,13 +55,6 @@ std::string lacks_on_gpu(const Spec& spec) {
   }
   return {};
 }
-
-/// The numbers of hidden values for which the engines in `units/` are compiled: that of most
-/// published models, and the smaller one that fits tiles. Of the smaller one there are only the
-/// engines that keep weights on the chip. They are not specialised for the types of networks: a
-/// network that is a type runs on the same engine as its spec in a file, and so gives the same
-/// bits.
-inline constexpr int units_hidden = 49, small_units_hidden = 36;
 
 /// Whether an engine in `units/` is possible for these template arguments. Whether it fits the spec
 /// and the GPU is known at run time only.
@@ -98,36 +91,6 @@ bool worth_general(const Spec& spec) {
   constexpr std::size_t small = 1'000'000;
   if (!CudaGeneralEngine<Precision>::can_list(spec)) return false;
   return std::same_as<Precision, fp32> || make_connectome(spec).weights >= small;
-}
-
-/// Whether engines of type `E` are compiled for shards: not fp16 and not the smaller units, which
-/// would take the compiler longer than they are worth.
-template <class E>
-inline constexpr bool can_be_divided =
-    !std::same_as<typename E::precision, fp16> &&
-    !std::same_as<E, CudaResidentEngine<typename E::precision, small_units_hidden>>;
-
-/// An engine of type `E`. In pvm::compiled each type is compiled in a file of its own.
-template <class E>
-AnyEngine make_of(const Spec& spec, int batch, const EngineOptions& options) {
-  return AnyEngine::make<E>(spec, batch, options);
-}
-/// An engine of type `E` for one sequence, or its shards if `options` divide the network, if there
-/// is a plan for `spec`, which the engine keeps: a plan is made once.
-template <class E>
-std::optional<AnyEngine> make_if_planned(const Spec& spec, const EngineOptions& options) {
-  std::string why;
-  if (options.divided()) {
-    if constexpr (can_be_divided<E>) {
-      using Shards = CudaShardsEngine<E>;
-      const std::optional<typename Shards::Plan> divided = Shards::plan(spec, options, why);
-      if (divided) return AnyEngine::make<Shards>(spec, *divided, options);
-    }
-    return std::nullopt;
-  }
-  std::optional<typename E::Plan> plan = E::plan(spec, why);
-  if (!plan) return std::nullopt;
-  return AnyEngine::make<E>(spec, std::move(*plan), options);
 }
 
 #if defined(PVM_COMPILED)

@@ -1,0 +1,54 @@
+// SPDX-FileCopyrightText: 2026 The pvm authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Makes an engine of whole units, or its shards, if there is a plan for the network. Include it
+/// from files that nvcc compiles.
+
+#include <concepts>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <pvm/core/tags.hpp>
+#include <pvm/engine/any_engine.hpp>
+#include <pvm/engine/cuda/units/engine.hpp>
+#include <pvm/engine/cuda/units/shards.hpp>
+#include <pvm/engine/engine.hpp>
+#include <pvm/model/spec.hpp>
+
+namespace pvm::inline v0::detail {
+
+/// The numbers of hidden values for which the engines in `units/` are compiled: that of most
+/// published models, and the smaller one that fits tiles. Of the smaller one there are only the
+/// engines that keep weights on the chip. They are not specialised for the types of networks: a
+/// network that is a type runs on the same engine as its spec in a file, and so gives the same
+/// bits.
+inline constexpr int units_hidden = 49, small_units_hidden = 36;
+
+/// Whether engines of type `E` are compiled for shards: not fp16 and not the smaller units, which
+/// would take the compiler longer than they are worth.
+template <class E>
+inline constexpr bool can_be_divided =
+    !std::same_as<typename E::precision, fp16> &&
+    !std::same_as<E, CudaResidentEngine<typename E::precision, small_units_hidden>>;
+
+/// An engine of type `E` for one sequence, or its shards if `options` divide the network, if there
+/// is a plan for `spec`, which the engine keeps: a plan is made once.
+template <class E>
+std::optional<AnyEngine> make_if_planned(const Spec& spec, const EngineOptions& options) {
+  std::string why;
+  if (options.divided()) {
+    if constexpr (can_be_divided<E>) {
+      using Shards = CudaShardsEngine<E>;
+      const std::optional<typename Shards::Plan> divided = Shards::plan(spec, options, why);
+      if (divided) return AnyEngine::make<Shards>(spec, *divided, options);
+    }
+    return std::nullopt;
+  }
+  std::optional<typename E::Plan> plan = E::plan(spec, why);
+  if (!plan) return std::nullopt;
+  return AnyEngine::make<E>(spec, std::move(*plan), options);
+}
+
+}  // namespace pvm::inline v0::detail
