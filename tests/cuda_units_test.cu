@@ -76,6 +76,13 @@ pvm::Spec with_36() {
   spec.hidden_block_size = 6;
   return spec;
 }
+/// Units that only engines for streamed 16-bit weights can have.
+pvm::Spec with_larger_units(int block_size) {
+  auto spec = quick();
+  spec.name = "hidden " + std::to_string(block_size * block_size);
+  spec.hidden_block_size = block_size;
+  return spec;
+}
 pvm::Spec logistic() {
   auto spec = quick();
   spec.name = "logistic, no momentum";
@@ -180,8 +187,7 @@ TEST_CASE("units: packed weights are the same in programs that flush subnormal n
 }
 #endif
 
-TEST_CASE("units: packed tiles are the tiles") {
-  constexpr int pairs = 3;
+TEMPLATE_TEST_CASE_SIG("units: packed tiles are the tiles", "", ((int pairs), pairs), 3, 4) {
   std::vector<std::uint32_t> tiles(pairs * 128), back(tiles.size());
   std::uint32_t random = 1;
   for (auto& word : tiles) {
@@ -195,12 +201,13 @@ TEST_CASE("units: packed tiles are the tiles") {
 }
 
 /// Calls visit(side of the program, first line, lines) for each slot of each block of a network.
-template <class Precision, units::Home home, class Visit>
-void each_slot(std::type_identity<pvm::CudaUnitsEngine<Precision, 49, home>> /*engine*/,
-               const pvm::Spec& spec, const units::Sides& sides, Visit visit) {
-  using S = units::Sizes<Precision, 49, home>;
+template <class Precision, int Hidden, units::Home home, class Visit>
+void each_slot(std::type_identity<pvm::CudaUnitsEngine<Precision, Hidden, home>> /*engine*/,
+               const units::Sides& sides, Visit visit) {
+  using S = units::Sizes<Precision, Hidden, home>;
+  const pvm::Spec spec = with_larger_units(Hidden == 49 ? 7 : Hidden == 64 ? 8 : 10);
   std::string why;
-  auto made = units::Plan<Precision, 49, home>::make(
+  auto made = units::Plan<Precision, Hidden, home>::make(
       spec, pvm::make_connectome(spec), 6 / S::thread_blocks_per_sm, std::size_t{227} << 10, why);
   INFO(why);
   REQUIRE(made);
@@ -240,14 +247,16 @@ void each_slot(std::type_identity<pvm::CudaUnitsEngine<Precision, 49, home>> /*e
 
 TEMPLATE_TEST_CASE("units: slots are on the side of their program, and apart", "",
                    pvm::CudaStreamedEngine<pvm::bf16>, pvm::CudaStreamedEngine<pvm::fp16>,
-                   pvm::CudaStreamedEngine<pvm::fp32>, pvm::CudaResidentEngine<pvm::fp32>) {
+                   pvm::CudaStreamedEngine<pvm::fp32>, pvm::CudaResidentEngine<pvm::fp32>,
+                   (pvm::CudaStreamedEngine<pvm::bf16, 64>),
+                   (pvm::CudaStreamedEngine<pvm::bf16, 100>)) {
   std::mt19937 random(7);
   for (const std::size_t first : {1, 2, 3, 5}) {
     units::Sides sides;
     sides.deal_programs(6, first, 6);
     CHECK(std::count(sides.of_programs.begin(), sides.of_programs.end(), 0) ==
           static_cast<std::ptrdiff_t>(first));
-    for (int k = 0; k < 4000; ++k) sides.of_pairs.push_back(random() & 1U);
+    for (int k = 0; k < 9000; ++k) sides.of_pairs.push_back(random() & 1U);
     auto order = sides.order();
     // Thread blocks of side 0 take them from the first one on, those of side 1 from the last one.
     for (std::size_t n = 0; n < order.size(); ++n) {
@@ -258,7 +267,7 @@ TEMPLATE_TEST_CASE("units: slots are on the side of their program, and apart", "
 
     std::vector<int> taken(sides.of_pairs.size() * 2 * units::chunk_lines);
     bool on_side = true, apart = true, in_chunk = true;
-    each_slot(std::type_identity<TestType>{}, hidden_49(), sides,
+    each_slot(std::type_identity<TestType>{}, sides,
               [&](unsigned side, std::uint32_t line, std::uint32_t lines) {
                 const std::size_t chunk = line / units::chunk_lines;
                 on_side = on_side && (sides.of_pairs[chunk / 2] ^ (chunk & 1U)) == side;
@@ -390,6 +399,17 @@ TEMPLATE_TEST_CASE("units: runs stay within the rounding of the weights", "[gpu]
   auto long_lived = one_layer(0.5);
   long_lived.context_exclude_self = true;
   require_rounded(distance<E>(long_lived, 1, steps), long_lived, steps, unit);
+}
+
+TEMPLATE_TEST_CASE_SIG("units: larger units stream", "[gpu]", ((int block_size), block_size), 8,
+                       10) {
+  if (skipped()) return;
+  const Multiprocessors some(3);
+  using E = pvm::CudaStreamedEngine<pvm::bf16, block_size * block_size>;
+  const auto spec = with_larger_units(block_size);
+  const int steps = steps_of(60, 30);
+  require_rounded(distance<E>(spec, 1, steps), spec, steps, 0x1p-9);
+  pvm_test::same_bits<E>(1, spec);
 }
 
 TEMPLATE_TEST_CASE("units: fp32 follows the reference", "[gpu]", pvm::CudaResidentEngine<pvm::fp32>,

@@ -10,13 +10,14 @@
 /// outputs of W1, which is stored transposed. Eight rows of a block are a tile; two tiles are one
 /// 16 x 16 mma operand A, of which each lane holds two pairs of columns of one row of each tile.
 /// In 16 bits that is one 16-byte word for each lane; fp32 weights have the same order and take two
-/// such words. Rows beyond full tiles are the remainder rows: 49 = 6 * 8 + 1.
+/// such words. Rows beyond full tiles are the remainder rows: 49 = 6 * 8 + 1, and 64 has none.
 ///
 ///     W0:  tiles, and apart from them the remainder rows
 ///     W1:  tiles, and the list, two more tiles, 16 rows e by the block's 16 outputs:
 ///          e < remainder_rows     remainder rows of W1^T
 ///          e == remainder_rows    the bias
-///          e > remainder_rows     d1 of the last steps, a ring buffer of `list_d1_rows` rows
+///          e >= first_d1_row      d1 of the last steps, a ring buffer of `list_d1_rows` rows
+///          Without remainder rows, row 1 is between these and 0.
 ///
 /// One product of the list with d1 gives both the remainder rows of W1^T d1 and the inner products
 /// d1(j).d1. One product of the transposed list with 16 factors gives what the remainder rows, the
@@ -28,6 +29,7 @@
 /// loaded from device memory in every step. Names with `w1` are about W1; the same names without it
 /// are about W0, or about both.
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -62,10 +64,12 @@ PVM_HOST_DEVICE constexpr std::uint32_t in_pieces(std::uint32_t i) { return i + 
 constexpr std::size_t words_in_pieces(std::size_t count) { return (count + 2) / 3 * 4; }
 
 /// Whether these engines can run units of `hidden` values: they are cut into an even number of full
-/// tiles and 1 to 4 remainder rows, and each lane of a warp has at most two of the values
-/// (ThreadBlock::weigh_rows, finish_gradient).
-constexpr bool fits_tiles(int hidden) {
-  return hidden > 16 && hidden <= 64 && hidden / 8 % 2 == 0 && hidden % 8 >= 1 && hidden % 8 <= 4;
+/// tiles and at most 4 remainder rows. Only where 16-bit weights stream (`pipelined`) may there be
+/// no remainder rows, or more than 64 values: elsewhere a warp keeps or sends a unit's values in two
+/// registers of each lane.
+constexpr bool fits_tiles(int hidden, bool pipelined) {
+  const bool fits = hidden > 16 && hidden / 8 % 2 == 0 && hidden % 8 <= 4;
+  return fits && (pipelined ? hidden <= 104 : hidden <= 64 && hidden % 8 >= 1);
 }
 
 /// Where weights and unit areas are: `resident`, in registers and shared memory as far as there is
@@ -105,9 +109,15 @@ struct Sizes {
   /// Whether blocks have slots in device memory on the side of the L2 cache that reads them
   /// (sides.cuh). In `specialised` this gains nothing (row 117 of docs/log/units.md).
   static constexpr bool in_slots = !specialised;
+  static constexpr int tiles = Hidden / 8;           ///< of a block, eight rows each
+  static constexpr int remainder_rows = Hidden % 8;  ///< rows beyond full tiles
+  static constexpr int pairs = tiles / 2;            ///< of tiles: 16 rows, one mma operand A
+  /// Whether blocks are so large that a warp has registers for one copy of a block only, the stored
+  /// one, and for no more than six streamers.
+  static constexpr bool large_blocks = pipelined && pairs > 4;
   /// Whether a block's tiles take 12 bits a weight in device memory (packed.hpp).
-  static constexpr bool packed = pipelined && std::same_as<Precision, bf16>;
-  static constexpr int multipliers = streams || specialised ? 8 : 12;
+  static constexpr bool packed = pipelined && !large_blocks && std::same_as<Precision, bf16>;
+  static constexpr int multipliers = large_blocks ? 6 : streams || specialised ? 8 : 12;
   static constexpr int finishers = pipelined || specialised ? 4 : 0;
   static constexpr int folders = specialised ? 4 : 0;
   static constexpr int warps = multipliers + finishers + folders;
@@ -115,8 +125,9 @@ struct Sizes {
   static_assert(warps <= most_warps);
   static constexpr int weights_per_word = fp32_weights ? 1 : 2;  ///< words of 32 bits
   /// Registers per thread of each role (`setmaxnreg`); an SM has 65,536 for its thread blocks.
-  static constexpr int multiplier_registers = pipelined ? 88 : 176;
-  static constexpr int finisher_registers = pipelined ? 64 : 80, folder_registers = 80;
+  static constexpr int multiplier_registers = large_blocks ? 112 : pipelined ? 88 : 176;
+  static constexpr int finisher_registers = large_blocks ? 72 : pipelined ? 64 : 80;
+  static constexpr int folder_registers = 80;
   /// Blocks of W0 that each multiplying warp holds in registers.
   static constexpr int held_blocks = streams ? 0 : (fp32_weights ? 2 : 8);
   /// Streamed blocks whose loads to registers are in flight while a warp multiplies another block.
@@ -148,16 +159,16 @@ struct Sizes {
   /// part of all weights is streamed.
   static constexpr int evict_last_percent = 80;
 
-  static constexpr int tiles = Hidden / 8;           ///< of a block, eight rows each
-  static constexpr int remainder_rows = Hidden % 8;  ///< rows beyond full tiles
-  static constexpr int pairs = tiles / 2;            ///< of tiles: 16 rows, one mma operand A
-  static_assert(fits_tiles(Hidden),
-                "weights stay on the chip for units whose hidden values are tiles of 16 and 1 to 4"
-                " more, 64 at most, like 36 or 49; use the engine for batches for others");
+  static_assert(fits_tiles(Hidden, pipelined),
+                "units must have tiles of 16 hidden values and 1 to 4 more, 64 at most, like 36 or "
+                "49, or where 16-bit weights stream 0 to 4 more, 104 at most, like 64 or 100; use "
+                "the general engine for others");
 
-  /// Rows for d1 in W1's list, a ring buffer by step; and the number of listed gradients of W1,
-  /// which is smaller by one, because one row of d1 is being written.
-  static constexpr int list_d1_rows = 15 - remainder_rows;
+  /// The first row for d1 in W1's list, and how many there are, a ring buffer by step; and the
+  /// number of listed gradients of W1, which is smaller by one, because one row of d1 is being
+  /// written. (Units keep h for as long as 13 gradients need it, so 14 rows are enough.)
+  static constexpr int first_d1_row = remainder_rows == 0 ? 2 : remainder_rows + 1;
+  static constexpr int list_d1_rows = 16 - first_d1_row;
   static constexpr int w1_terms = list_d1_rows - 1;
   /// The number of listed gradients of W0. In `pipelined` it is larger, because what folds read and
   /// write takes a good part of a step: as many as fit an mma operand and whole pieces of a record.
@@ -199,19 +210,26 @@ struct Sizes {
   };
   static constexpr bool lists_in_slots = pipelined;
   static constexpr SlotKind whole_chunk{0, chunk_lines};
+  /// The number of slots of `words` words in a chunk is one or two.
+  static constexpr SlotKind half_or_whole(int words) {
+    return words <= chunk_words / 2 ? SlotKind{0, chunk_lines / 2} : whole_chunk;
+  }
   /// In 16 bits the first lines of a chunk's slots of W0 are different modulo 4, and this number
   /// says which of the remainder rows are a slot's (View::slot_remainder_start).
   static constexpr SlotKind block_slot =
       fp32_weights ? whole_chunk
                    : SlotKind{(4 * remainder_words + line_words - 1) / line_words,
                               (block_words / line_words + 2) / 4 * 4 + 1};
-  /// Slots of W1 and of low halves have the same number of lines (View::low_slot_of).
-  static constexpr SlotKind low_slot{0, chunk_lines / 2};
-  static constexpr SlotKind w1_slot = fp32_weights ? whole_chunk : low_slot;
+  static constexpr SlotKind low_slot = half_or_whole(unpacked_words + remainder_words);
+  /// Slots of W1 and of its low halves have the same number of lines (View::low_slot_of).
+  static constexpr SlotKind w1_slot =
+      fp32_weights ? whole_chunk
+                   : half_or_whole(std::max(block_words + list_words,
+                                            unpacked_words + 2 * w1_remainder_words));
   static_assert(!fp32_weights || block_words + w1_remainder_words <= chunk_words);
   static_assert(!in_slots || (block_slot.slots() >= 1 && block_slot.slots() <= 4));
-  static_assert(!pipelined || (block_words + list_words <= chunk_words / 2 &&
-                               unpacked_words + 2 * w1_remainder_words <= chunk_words / 2));
+  static_assert(!pipelined || (block_words + list_words <= chunk_words &&
+                               unpacked_words + 2 * w1_remainder_words <= chunk_words));
 
   /// Words of a row of a unit's values (h, c(h), d0 or a part of W0 x), rounded up to 16 bytes;
   /// there is at least one word behind the values, which in rows of h holds the 1 of the bias.

@@ -87,12 +87,12 @@ template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void Pipelined<Precision, Hidden, home>::prefetch_block(
     bool is, std::uint32_t slot) const {
   // A lane for each line of the tiles, and one for the first line of the chunk, which has the
-  // remainder rows of all its blocks, if they are one row each.
-  constexpr int lines = S::block_words / line_words;
+  // remainder rows of all its blocks, if they are one row each or the chunk has one block.
+  constexpr int lines = S::block_words / line_words, more = S::remainder_rows > 0 ? 1 : 0;
   const std::uint32_t first = line_of(slot);
   const std::uint32_t line =
       lane() < lines ? first + static_cast<unsigned>(lane()) : first & ~(chunk_lines - 1U);
-  prefetch_line_if(is && lane() <= lines, a.weights + this->slot_start(line));
+  prefetch_line_if(is && lane() < lines + more, a.weights + this->slot_start(line));
 }
 
 /// Prefetches a block of W1 to the L2 cache, with its list and, if the block folds in this step,
@@ -169,18 +169,20 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden, home>::fold_blocks(
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void Pipelined<Precision, Hidden, home>::prefetch_blocks_of_lanes(
     const W0Block& mine, unsigned lanes) const {
-  // A lane for each line: of the low halves, then of the tiles.
+  // A lane for each line, or two lines for each lane: of the low halves, then of the tiles.
   constexpr int low_lines = S::unpacked_words / line_words, lines = S::block_words / line_words;
-  static_assert(low_lines + lines <= 32);
 #pragma unroll 1
   for (; lanes != 0; lanes &= lanes - 1) {
     const int from = __ffs(static_cast<int>(lanes)) - 1;
     const std::uint32_t low = __shfl_sync(every_lane, mine.block, from);
     const std::uint32_t tiles = __shfl_sync(every_lane, mine.where, from);
-    const std::uint32_t line = lane() < low_lines
-                                   ? low + static_cast<unsigned>(lane())
-                                   : tiles + static_cast<unsigned>(lane() - low_lines);
-    prefetch_line_if(lane() < low_lines + lines, a.weights + this->slot_start(line));
+#pragma unroll
+    for (int first = 0; first < low_lines + lines; first += 32) {
+      const int i = first + lane();
+      const std::uint32_t line = i < low_lines ? low + static_cast<unsigned>(i)
+                                               : tiles + static_cast<unsigned>(i - low_lines);
+      prefetch_line_if(i < low_lines + lines, a.weights + this->slot_start(line));
+    }
   }
 }
 

@@ -48,9 +48,9 @@ DeferralPlans deferral() {
 /// Whether the momentum of an update has died out by the time its gradient leaves the list: whether
 /// it has fallen to 2^-20 of the update for fp32 weights, or to 2^-8 for 16-bit weights. Such
 /// weights do not show smaller parts of an update.
-template <class Precision, int Hidden>
+template <class Precision, int Hidden, Home home>
 bool dies_out(double momentum) {
-  using S = Sizes<Precision, Hidden>;
+  using S = Sizes<Precision, Hidden, home>;
   return DeferralPlan::lifetime(momentum, S::fp32_weights ? 20 : 8) <= S::w1_terms;
 }
 
@@ -181,7 +181,7 @@ class Plan {
     if (spec.hidden() != Hidden) {
       return "its units do not have " + std::to_string(Hidden) + " hidden values";
     }
-    if (!dies_out<Precision, Hidden>(spec.momentum)) return "its momentum lives too long";
+    if (!dies_out<Precision, Hidden, home>(spec.momentum)) return "its momentum lives too long";
     if (spec.layer_shapes.size() > most_layers) {
       return "it has more than " + std::to_string(most_layers) + " layers";
     }

@@ -32,14 +32,15 @@ SlotPairs Plan<Precision, Hidden, home>::slot_pairs(const Sides& sides) const {
   const auto pairs = [&](const std::vector<std::size_t>& blocks_of, typename S::SlotKind kind) {
     return SlotDealer<typename S::SlotKind>::pairs_for(sides, blocks_of, kind);
   };
-  const auto low_pairs = [&](const std::vector<std::size_t>& blocks_of) {
-    return S::fp32_weights ? 0 : pairs(blocks_of, S::low_slot);
+  const auto low_pairs = [&](const std::vector<std::size_t>& blocks_of,
+                             typename S::SlotKind kind) {
+    return S::fp32_weights ? 0 : pairs(blocks_of, kind);
   };
   SlotPairs first{};
   first.low_halves = pairs(program_blocks, S::block_slot);
-  first.w1 = first.low_halves + low_pairs(program_blocks);
+  first.w1 = first.low_halves + low_pairs(program_blocks, S::low_slot);
   first.w1_low_halves = first.w1 + pairs(program_w1_blocks, S::w1_slot);
-  first.end = first.w1_low_halves + low_pairs(program_w1_blocks);
+  first.end = first.w1_low_halves + low_pairs(program_w1_blocks, S::w1_slot);
   return first;
 }
 
@@ -47,7 +48,7 @@ template <class Precision, int Hidden, Home home>
 void Plan<Precision, Hidden, home>::place_in_slots(const Sides& sides) {
   const SlotPairs pairs = slot_pairs(sides);
   SlotDealer dealer(sides, 0, S::block_slot), low(sides, pairs.low_halves, S::low_slot),
-      w1(sides, pairs.w1, S::w1_slot), w1_low(sides, pairs.w1_low_halves, S::low_slot);
+      w1(sides, pairs.w1, S::w1_slot), w1_low(sides, pairs.w1_low_halves, S::w1_slot);
   slots.assign(blocks + w1_blocks, {no_slot, no_slot});
   for (const std::uint32_t start : program_start) {
     Program p;

@@ -33,7 +33,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::errors(int
   const std::uint32_t then = this->past_row(2) * a.patch_row;
   const ErrorRule rule{scored, signs, kind, then};
   const auto c = static_cast<std::uint32_t>(thread % columns);
-  const int index = this->list_index(S::remainder_rows + 1 + n.d1_row, static_cast<int>(c));
+  const int index = this->list_index(S::first_d1_row + n.d1_row, static_cast<int>(c));
   const auto* targets = list<Target>(p.targets);
   const float* y = outputs_of(t, 0, 0);
   // In `specialised`, d1(t) is stored over y(t-2), and y(t) will be stored over d1(t).

@@ -60,36 +60,42 @@ template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::finish_gradient(int u) const {
   const unsigned long long t = now().step;
   const float* part = float_area(u) + S::part1;
-  const int mine = 2 * min(lane(), (Hidden - 1) / 2);  // this lane has values mine and mine + 1
   // A part has [Hidden] sums of W1^T d1 (the remainder rows are the first list rows), one of the
   // bias, which nobody needs, and [list_d1_rows] products d1(j).d1 in the order of list rows. Lane
   // i sums product i over the warps.
   float product = 0;
-  float2 z = {0, 0};
+  ValuePairs z;
 #pragma unroll(S::streams ? S::multipliers : 4)
   for (int w = 0; w < S::multipliers; ++w, part += S::part1_words) {
-    product += part[S::tiles * 8 + S::remainder_rows + 1 + min(lane(), S::list_d1_rows - 1)];
-    const float2 v = *reinterpret_cast<const float2*>(part + mine);
-    z.x += v.x;
-    z.y += v.y;
+    product += part[S::tiles * 8 + S::first_d1_row + min(lane(), S::list_d1_rows - 1)];
+#pragma unroll
+    for (int k = 0; k < pairs_per_lane; ++k) {
+      const float2 v = reinterpret_cast<const float2*>(part)[valid_pair(k)];
+      z.v[k].x += v.x;
+      z.v[k].y += v.y;
+    }
   }
   const int d1_row = now().d1_row - 1 - min(lane(), S::w1_terms - 1);  // product of age lane()
   const float weight =
       __shfl_sync(every_lane, product, d1_row < 0 ? d1_row + S::list_d1_rows : d1_row);
-  const float2 of_past = weigh_rows(S::hidden, u, t - 3, S::w1_terms, weight);
+  const ValuePairs of_past = weigh_rows(S::hidden, u, t - 3, S::w1_terms, weight);
   const int kind = derivative_kind();
   const float* before = history_row(S::hidden, u, 2);
   float* to = history_row(S::d0, u, 0);
   float* row =
       a.d0 + static_cast<std::size_t>(t & (history - 1)) * a.hidden_row + unit(u).unit * Hidden;
   const bool survives = row_survives_launch(history);
+#pragma unroll
+  for (int k = 0; k < pairs_per_lane; ++k) {
+    const float2 sum = {z.v[k].x + of_past.v[k].x, z.v[k].y + of_past.v[k].y};
 #pragma unroll 1
-  for (int k = 0; k < 2; ++k) {
-    const int i = 2 * lane() + k;
-    if (i >= Hidden) continue;
-    const float d0 = derive(before[i], kind) * (k == 0 ? z.x + of_past.x : z.y + of_past.y);
-    to[i] = d0;
-    if (survives) row[i] = d0;
+    for (int odd = 0; odd < 2; ++odd) {
+      const int i = 2 * value_pair(k) + odd;
+      if (i >= Hidden) continue;
+      const float d0 = derive(before[i], kind) * (odd == 0 ? sum.x : sum.y);
+      to[i] = d0;
+      if (survives) row[i] = d0;
+    }
   }
 }
 

@@ -106,10 +106,14 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::make_liste
   __syncwarp();
   float total = sum_over_sources(sum);
   add_own_products(u, my, patch, t, patch ? 0.0F : sum_over_sources(of_primary), total);
-  float2 part = weigh_rows(S::d0, u, t - 1, S::terms, total);
-  if (2 * lane() + 1 >= Hidden) part.y = 0;
-  if (2 * lane() < Hidden) {
-    reinterpret_cast<float2*>(float_area(u) + S::listed_part)[lane()] = part;
+  ValuePairs part = weigh_rows(S::d0, u, t - 1, S::terms, total);
+#pragma unroll
+  for (int k = 0; k < pairs_per_lane; ++k) {
+    const int pair = value_pair(k);
+    if (2 * pair + 1 >= Hidden) part.v[k].y = 0;
+    if (2 * pair < Hidden) {
+      reinterpret_cast<float2*>(float_area(u) + S::listed_part)[pair] = part.v[k];
+    }
   }
 }
 
@@ -162,41 +166,46 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::add_own_pr
 }
 
 /// The sum over `terms` ages of weight(age) times the row of step newest - age of the ring buffer
-/// `what` (S::hidden or S::d0). `weight` of lane i is that of age i. A lane gets elements 2 lane
-/// and 2 lane + 1, so rows have at most 64 elements.
+/// `what` (S::hidden or S::d0). `weight` of lane i is that of age i.
 ///
 /// Rows are summed in the order in which the ring buffer has them, so that their addresses are
 /// constants; the weights are rotated instead.
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ float2 ThreadBlock<Precision, Hidden, home>::weigh_rows(
-    std::uint32_t what, int u, unsigned long long newest, int terms, float weight) const {
-  const int mine = min(lane(), (Hidden - 1) / 2);
+__device__ __forceinline__ auto ThreadBlock<Precision, Hidden, home>::weigh_rows(
+    std::uint32_t what, int u, unsigned long long newest, int terms, float weight) const
+    -> ValuePairs {
   if (lane() >= terms) weight = 0;
-  if constexpr (S::streams) return weigh_device_rows(history_rows(what, u), mine, newest, weight);
-  return weigh_shared_rows(what, u, mine, newest, weight);
+  if constexpr (S::streams) {
+    return weigh_device_rows(history_rows(what, u), newest, weight);
+  } else {
+    return weigh_shared_rows(what, u, newest, weight);
+  }
 }
 
 /// `weigh_rows` where all weights are streamed, so that the unit's area is in device memory: the
 /// weights, one for each row, go from lane to lane by shuffles, which saves a round trip, and eight
-/// rows are in flight. `rows`: the ring buffer. The lane gets elements 2 mine, 2 mine + 1.
+/// rows are in flight. `rows`: the ring buffer.
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ float2 ThreadBlock<Precision, Hidden, home>::weigh_device_rows(
-    const float* rows, int mine, unsigned long long newest, float weight) const {
-  float2 sum = {0, 0};
+__device__ __forceinline__ auto ThreadBlock<Precision, Hidden, home>::weigh_device_rows(
+    const float* rows, unsigned long long newest, float weight) const -> ValuePairs {
+  ValuePairs sum;
   constexpr int at_once = 8;
 #pragma unroll
-  for (int first = 0; first < history; first += at_once) {
-    float2 v[at_once];
+  for (int k = 0; k < pairs_per_lane; ++k) {
 #pragma unroll
-    for (int i = 0; i < at_once; ++i) {
-      v[i] = reinterpret_cast<const float2*>(rows + (first + i) * S::values)[mine];
-    }
+    for (int first = 0; first < history; first += at_once) {
+      float2 v[at_once];
 #pragma unroll
-    for (int i = 0; i < at_once; ++i) {
-      const auto age = static_cast<int>(newest - static_cast<unsigned>(first + i));
-      const float of_row = __shfl_sync(every_lane, weight, age & (history - 1));
-      sum.x += of_row * v[i].x;
-      sum.y += of_row * v[i].y;
+      for (int i = 0; i < at_once; ++i) {
+        v[i] = reinterpret_cast<const float2*>(rows + (first + i) * S::values)[valid_pair(k)];
+      }
+#pragma unroll
+      for (int i = 0; i < at_once; ++i) {
+        const auto age = static_cast<int>(newest - static_cast<unsigned>(first + i));
+        const float of_row = __shfl_sync(every_lane, weight, age & (history - 1));
+        sum.v[k].x += of_row * v[i].x;
+        sum.v[k].y += of_row * v[i].y;
+      }
     }
   }
   return sum;
@@ -205,13 +214,15 @@ __device__ __forceinline__ float2 ThreadBlock<Precision, Hidden, home>::weigh_de
 /// `weigh_rows` where the unit's area is in shared memory: the rotated weights are written there,
 /// too.
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ float2 ThreadBlock<Precision, Hidden, home>::weigh_shared_rows(
-    std::uint32_t what, int u, int mine, unsigned long long newest, float weight) const {
-  float2 sum = {0, 0};
+__device__ __forceinline__ auto ThreadBlock<Precision, Hidden, home>::weigh_shared_rows(
+    std::uint32_t what, int u, unsigned long long newest, float weight) const -> ValuePairs {
+  static_assert(pairs_per_lane == 1);
+  ValuePairs sum;
+  const int mine = valid_pair(0);
   const auto add = [&](float of_row, const float* row) {
     const float2 v = reinterpret_cast<const float2*>(row)[mine];
-    sum.x += of_row * v.x;
-    sum.y += of_row * v.y;
+    sum.v[0].x += of_row * v.x;
+    sum.v[0].y += of_row * v.y;
   };
   // S::listed_part is free here: `make_listed_part` writes it after this call, and `finish_unit`
   // has read it before `finish_gradient` makes its call.
@@ -242,12 +253,12 @@ template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::write_list_factors(
     int u, float sum) const {
   const int e = lane() & (table_row - 1);
-  const int age = e > S::remainder_rows ? age_of(e) : 0;
+  const int age = e >= S::first_d1_row ? age_of(e) : 0;
   const float product =
       __shfl_sync(every_lane, sum, table_row + (age < S::w1_terms ? age : 0)) + 1.0F;
   float v = 1;  // the bias
   if (e < S::remainder_rows) v = history_row(S::hidden, u, 0)[S::tiles * 8 + e];
-  if (e > S::remainder_rows) v = product;
+  if (e >= S::first_d1_row) v = product;
   const int index = table_index(e);
   const float* tables = float_area(u) + S::w1_tables + index;
   std::uint32_t* to = area(u) + S::list_factors + e;
@@ -271,14 +282,14 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::write_last
   // oldest one (age w1_terms - 1) is left out: step t overwrites its list row with d1(t). All
   // blocks have folded it, and what its momentum still lacked has died out (`dies_out` in
   // plan.hpp).
-  const int age = e > S::remainder_rows ? age_of(e) - 1 : 0;
+  const int age = e >= S::first_d1_row ? age_of(e) - 1 : 0;
   const bool listed = age >= 0 && age < S::w1_terms - 1;
   float v = 1;  // the bias
   if (e < S::remainder_rows) v = h[S::tiles * 8 + e];
-  if (e > S::remainder_rows) {
+  if (e >= S::first_d1_row) {
     v = listed ? float_area(u)[S::products + static_cast<unsigned>(age)] + 1.0F : 0;
   }
-  const int index = e <= S::remainder_rows ? table_row - 2 : (listed ? age : 0);
+  const int index = e < S::first_d1_row ? table_row - 2 : (listed ? age : 0);
   const float* tables = float_area(u) + S::tables_after + index;
   std::uint32_t* to = area(u) + S::list_factors + e;
   // The tables are in device memory: all loads are in flight at once.

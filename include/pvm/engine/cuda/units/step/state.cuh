@@ -99,7 +99,7 @@ struct Now {
   unsigned long long step;
   int frame;  ///< number of the step in the launch
   int phase;  ///< step % period
-  /// step % list_d1_rows: row S::remainder_rows + 1 + d1_row of W1's lists takes d1 of this step.
+  /// step % list_d1_rows: row S::first_d1_row + d1_row of W1's lists takes d1 of this step.
   int d1_row;
   /// If `two_plans`: step % w1_period, and step % past_rows.
   int w1_phase, past_row;

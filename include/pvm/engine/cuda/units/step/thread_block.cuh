@@ -222,12 +222,23 @@ struct ThreadBlock : Blocks<Precision, Hidden, home> {
                                      const std::uint32_t* sent, std::uint32_t tag);
   __device__ void add_own_products(int u, const ProgramUnit& my, bool patch, unsigned long long t,
                                    float products, float& total) const;
-  __device__ float2 weigh_rows(std::uint32_t what, int u, unsigned long long newest, int terms,
-                               float weight) const;
-  __device__ float2 weigh_device_rows(const float* rows, int mine, unsigned long long newest,
-                                      float weight) const;
-  __device__ float2 weigh_shared_rows(std::uint32_t what, int u, int mine,
-                                      unsigned long long newest, float weight) const;
+  /// A lane's elements of a row of a unit's values: v[k] has elements 2 i and 2 i + 1 for pair
+  /// number i = `value_pair(k)` of the row.
+  struct ValuePairs {
+    float2 v[(Hidden + 63) / 64] = {};
+  };
+  static constexpr int pairs_per_lane = (Hidden + 63) / 64;
+  __device__ __forceinline__ int value_pair(int k) const { return lane() + 32 * k; }
+  /// The same, but no larger than the number of the last pair that has a value.
+  __device__ __forceinline__ int valid_pair(int k) const {
+    return min(value_pair(k), (Hidden - 1) / 2);
+  }
+  __device__ ValuePairs weigh_rows(std::uint32_t what, int u, unsigned long long newest, int terms,
+                                   float weight) const;
+  __device__ ValuePairs weigh_device_rows(const float* rows, unsigned long long newest,
+                                          float weight) const;
+  __device__ ValuePairs weigh_shared_rows(std::uint32_t what, int u, unsigned long long newest,
+                                          float weight) const;
   __device__ void write_list_factors(int u, float sum) const;
   __device__ void write_last_list_factors(int u) const;
 

@@ -323,21 +323,21 @@ struct View {
   __device__ __forceinline__ std::uint32_t* factors_of(std::uint32_t which, int u) const {
     return area(u) + which + (turn & (S::factor_copies - 1)) * S::factor_words;
   }
-  /// Age of the gradient whose d1 is in list row e > S::remainder_rows. `list_d1_rows - 1`, which
+  /// Age of the gradient whose d1 is in list row e >= S::first_d1_row. `list_d1_rows - 1`, which
   /// is `w1_terms`: the row is that of the current step, and no gradient is listed in it yet.
   __device__ __forceinline__ int age_of(int e) const {
-    const int age = now().d1_row - 1 - (e - S::remainder_rows - 1);
+    const int age = now().d1_row - 1 - (e - S::first_d1_row);
     return age < 0 ? age + S::list_d1_rows : age;
   }
   /// List row that has d1 of the gradient of that age.
   __device__ __forceinline__ int list_row_of_age(int age) const {
-    const int e = S::remainder_rows + now().d1_row - age;
-    return e <= S::remainder_rows ? e + S::list_d1_rows : e;
+    const int e = S::first_d1_row - 1 + now().d1_row - age;
+    return e < S::first_d1_row ? e + S::list_d1_rows : e;
   }
   /// Index of list row e in a table of W1's coefficients by age (`w1_coefficients_of`). Remainder
   /// rows and bias take the entry that is 1.
   __device__ __forceinline__ int table_index(int e) const {
-    return e <= S::remainder_rows ? table_row - 2 : age_of(e);
+    return e < S::first_d1_row ? table_row - 2 : age_of(e);
   }
   /// A factor of the listed gradient of that age: h(j-2) (`what` is S::hidden) or d0(j) (S::d0),
   /// where j = t - 1 - age.

@@ -53,9 +53,9 @@ struct Blocks : View<Precision, Hidden, home> {
     Values of[S::pairs];
   };
   /// Accumulators of a product that sums over columns (W0 x, W1^T d1). v[i] belongs to tiles 2i and
-  /// 2i + 1, the last one to the remainder rows (`multiply_remainder`).
+  /// 2i + 1, one behind these to the remainder rows (`multiply_remainder`), if there are any.
   struct Sums {
-    float v[S::pairs + 1][4] = {};
+    float v[S::pairs + (S::remainder_rows > 0 ? 1 : 0)][4] = {};
   };
   /// Accumulators of a product that sums over rows (W1 r). [0] and [1] belong to column `row()` of
   /// the block, [2] and [3] to column `row()` + 8.
@@ -194,6 +194,8 @@ struct Blocks : View<Precision, Hidden, home> {
       const int e = row() + i % 2 * 8;
       if (e <= S::remainder_rows) {
         v[i] = remainder_word(block, remainder_offset(e) + i / 2);
+      } else if (e < S::first_d1_row) {
+        v[i] = 0;
       } else {
         const float* from = value_of(e, i / 2 * 8 + pair());
         v[i] = Math::pair(__ldcg(from), __ldcg(from + 1));
@@ -295,6 +297,7 @@ struct Blocks : View<Precision, Hidden, home> {
   /// This lane's weights of remainder row `row()`. Lanes beyond the last remainder row load a valid
   /// row, whose sums are never read.
   __device__ __forceinline__ uint2 remainder_weights(const std::uint32_t* remainder) const {
+    if constexpr (S::remainder_rows == 0) return {};
     const int mine = S::remainder_rows == 1 ? 0 : min(row(), S::remainder_rows - 1);
     return *reinterpret_cast<const uint2*>(remainder + remainder_offset(mine));
   }
@@ -304,6 +307,7 @@ struct Blocks : View<Precision, Hidden, home> {
   /// columns 4 to 7 have values 8 to 15. So [0] and [1] are valid in the first two lanes of a row,
   /// [2] and [3] in the other two; `write_sums` adds them.
   __device__ __forceinline__ void multiply_remainder(Sums& sum, uint2 w, const Values& x) const {
+    if constexpr (S::remainder_rows == 0) return;
     Math::multiply_shallow(sum.v[S::pairs], w.x, w.y, lane() < 16 ? x.v[0] : x.v[1]);
   }
   /// The complete sum of row `row()` + 8 * i of a pair of tiles: the products with the rounded
@@ -336,20 +340,22 @@ struct Blocks : View<Precision, Hidden, home> {
   /// Writes the sums of W0 x for all rows, [Hidden]. One of the four lanes of a row writes all sums
   /// of this row: sharing the stores would take more instructions, which have to be fetched.
   __device__ __forceinline__ void write_sums(const Sums& sum, float* to) const {
-    const float last_half = __shfl_xor_sync(every_lane, both_parts(sum.v[S::pairs], 1), 2);
+    float remainder = 0;
+    if constexpr (S::remainder_rows > 0) {
+      const float last_half = __shfl_xor_sync(every_lane, both_parts(sum.v[S::pairs], 1), 2);
+      remainder = both_parts(sum.v[S::pairs], 0) + last_half;
+    }
     if ((lane() & 3) == 0) {
 #pragma unroll
       for (int i = 0; i < S::tiles; ++i) {
         store_sum(to + i * 8 + row(), both_parts(sum.v[i / 2], i % 2));
       }
-      if (row() < S::remainder_rows) {
-        store_sum(to + S::tiles * 8 + row(), both_parts(sum.v[S::pairs], 0) + last_half);
-      }
+      if (row() < S::remainder_rows) store_sum(to + S::tiles * 8 + row(), remainder);
     }
   }
   __device__ __forceinline__ static void clear(Sums& sum) {
 #pragma unroll
-    for (int i = 0; i <= S::pairs; ++i) clear_in_place(sum.v[i]);
+    for (auto& v : sum.v) clear_in_place(v);
   }
   /// Writes the sums of W1^T d1 for the rows in tiles, then those of the 16 list rows.
   __device__ __forceinline__ void write_w1_sums(const Sums& sum, const ListSums& list_sums,

@@ -33,21 +33,25 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::write_factors(
   for (int i = 0; i < 4; ++i) {
     const int e = operand_k(i);
     int age = e;
-    if (w1) age = e <= S::remainder_rows ? S::w1_terms : this->age_of(e);
+    if (w1) age = e < S::first_d1_row ? S::w1_terms : this->age_of(e);
     const bool is = age < (w1 ? S::w1_terms : S::terms);
     weight[i] = is ? M::scale * coefficients[age] : 0.0F;
     from[i] = this->listed_row(w1 ? S::hidden : S::d0, u, is ? age : 0);
   }
   uint4* to = factor_operands(w1 ? S::fold1 : S::fold0, u);
-  if constexpr (S::pipelined && S::operands % 2 == 0) {
+  if constexpr (S::pipelined) {
     // The rows are in device memory. Load the values of two operands before storing either of them:
-    // a store in between would make the second load wait for another round trip.
+    // a store in between would make the second load wait for another round trip. Of an odd number
+    // of operands the last one is written twice.
+    const auto tile_of = [](int k) {
+      return S::operands % 2 == 0 ? k : min(k, S::operands - 1);
+    };
 #pragma unroll 1
     for (int first = 0; first < S::operands; first += 2) {
       float d[2][4][2];
 #pragma unroll
       for (int k = 0; k < 8; ++k) {
-        const int r = 16 * (first + k / 4) + row() + k % 2 * 8, pair = k % 4 / 2 * 2;
+        const int r = 16 * tile_of(first + k / 4) + row() + k % 2 * 8, pair = k % 4 / 2 * 2;
         d[k / 4][k % 4][0] = from[pair][r];
         d[k / 4][k % 4][1] = from[pair + 1][r];
       }
@@ -59,7 +63,7 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::write_factors(
           const int pair = i / 2 * 2;
           v[i] = Math::pair(weight[pair] * d[k][i][0], weight[pair + 1] * d[k][i][1]);
         }
-        to[(first + k) * 32] = make_uint4(v[0], v[1], v[2], v[3]);
+        to[tile_of(first + k) * 32] = make_uint4(v[0], v[1], v[2], v[3]);
       }
     }
   } else {
