@@ -730,15 +730,9 @@ void keep_rate(Plan& plan) {
 /// Throws if another rank has other files than this one.
 void compare_ranks(const Arguments& a) {
   if (ranks_of_run::maker() == nullptr) return;
-  if (a.backend == "cuda" || a.device_given || !a.gpu.empty()) {
-    refuse(
-        "several ranks compute on the host; leave --backend cuda, --device and --gpu out, or "
-        "start one rank");
-  }
-  if (!a.devices.empty() || a.shards > 0) {
-    refuse(
-        "--devices and --shards divide a network within one process, and several ranks compute "
-        "on the host; leave them out, or start one rank");
+  if (!a.gpu.empty()) refuse("--gpu plans a run of one process; leave it out, or start one rank");
+  if (a.shards > 0) {
+    refuse("each rank has one shard of the network; leave --shards out, or start one rank");
   }
   std::vector<std::string> paths = sources_of(a);
   if (!a.spec.empty()) paths.push_back(find_spec(a.spec));

@@ -129,6 +129,11 @@ int run(int argc, char** argv, int (*program)(int, char**)) {
     group = &all;
     const int code = program(argc, argv);
     group = nullptr;
+    if (all.broken()) {  // the others wait, and some of their GPUs may for ever
+      std::fflush(stdout);
+      ranks.fail({});
+      ::_exit(code);
+    }
     all.end(code);
     return code;
   } catch (const pvm::Error& error) {

@@ -11,55 +11,38 @@
 #include <mutex>
 #include <numeric>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include <pvm/core/error.hpp>
 #include <pvm/dist/communicator.hpp>
+#include <pvm/dist/gpus_of_ranks.hpp>
 #include <pvm/dist/group.hpp>
 #include <pvm/dist/lifeline.hpp>
 #include <pvm/dist/partition.hpp>
+#include <pvm/dist/ranks_by.hpp>
 #include <pvm/engine/choose.hpp>
 #include <pvm/engine/engine.hpp>
+#include <pvm/engine/other_ranks.hpp>
 
 #include "catch.hpp"
 #include "engine_cases.hpp"
+#include "group_of_threads.hpp"
 #include "thread_ranks.hpp"
 
 namespace {
 
 using pvm_test::fill;
+using pvm_test::Group;
 using pvm_test::Post;
 using pvm_test::run_steps;
 using pvm_test::some_weights;
 using pvm_test::start_from;
 using pvm_test::ThreadRank;
-
-using Group = pvm::dist::Group<ThreadRank>;
-
-/// Calls work(group) on rank 0 of `size` ranks. `mark(rank, path)`: what a rank knows of a file.
-template <class Work, class Mark>
-void with_ranks(int size, Work work, Mark mark) {
-  Post post(size);
-  std::vector<std::thread> others;
-  for (int r = 1; r < size; ++r) {
-    others.emplace_back([&post, &mark, r] {
-      ThreadRank rank(post, r);
-      Group group(rank);
-      static_cast<void>(group.serve([&](const std::string& path) { return mark(r, path); }));
-    });
-  }
-  ThreadRank rank(post, 0);
-  Group group(rank);
-  work(group);
-  group.end(0);
-  for (std::thread& other : others) other.join();
-}
-template <class Work>
-void with_ranks(int size, Work work) {
-  with_ranks(size, work, [](int, const std::string&) { return std::string(); });
-}
+using pvm_test::with_marked_ranks;
+using pvm_test::with_ranks;
 
 /// Everything that a run shows.
 struct Seen {
@@ -120,7 +103,7 @@ pvm::AnyEngine shared(Group& group, const pvm::Spec& spec, int batch, const std:
                       int threads = 1) {
   pvm::EngineOptions options;
   options.threads = threads;
-  return group.make(spec, batch, precision, options);
+  return group.make(spec, batch, precision, options, pvm::BackendChoice::host);
 }
 
 /// Runs a network in one process and by `ranks` ranks, and checks that nothing differs.
@@ -360,7 +343,7 @@ TEST_CASE("a rank with another file is found", "[dist]") {
     return path == "other" && rank == 2 ? std::string("mine") : std::string("same");
   };
   const auto of_rank_0 = [&](const std::string& path) { return mark(0, path); };
-  with_ranks(
+  with_marked_ranks(
       4,
       [&](Group& group) {
         CHECK_NOTHROW(group.compare_files({"same", "missing"}, of_rank_0));
@@ -374,6 +357,50 @@ TEST_CASE("a rank with another file is found", "[dist]") {
         CHECK(sentence.find("rank 2 has another file 'other'") != std::string::npos);
       },
       mark);
+}
+
+TEST_CASE("ranks on GPUs have different ones, unless one is named for all", "[dist]") {
+  using pvm::dist::detail::number_of_gpu;
+  CHECK(number_of_gpu({}, 4, 2, 3) == 2);
+  CHECK(number_of_gpu({}, 1, 0, 1) == 0);
+  CHECK(number_of_gpu({5}, 8, 1, 2) == 5);
+  CHECK(number_of_gpu({5, 3}, 8, 1, 2) == 3);
+  CHECK_THROWS_AS(number_of_gpu({}, 2, 0, 3), pvm::Error);
+  CHECK_THROWS_AS(number_of_gpu({0, 1}, 8, 2, 3), pvm::Error);
+}
+
+TEST_CASE("what one rank fails of, all ranks say; what each has, rank 0 gets", "[dist]") {
+  Post post(3);
+  std::vector<std::string> said(3);
+  std::vector<float> whole;
+  std::vector<std::thread> ranks;
+  for (int r = 0; r < 3; ++r) {
+    ranks.emplace_back([&, r] {
+      ThreadRank rank(post, r);
+      pvm::dist::RanksBy<ThreadRank> all(rank);
+      pvm::detail::on_all_ranks(all, [] {});
+      std::string& own = said[static_cast<std::size_t>(r)];
+      try {
+        pvm::detail::on_all_ranks(all, [&] {
+          if (r > 0) throw pvm::Error(pvm::Fault::memory, "full, as of " + std::to_string(r));
+        });
+      } catch (const pvm::Error& error) {
+        if (error.fault() == pvm::Fault::memory) own = error.what();
+      }
+      std::vector<float> values((std::size_t{1} << 20) + 5);
+      for (auto i = static_cast<std::size_t>(r); i < values.size(); i += 3) {
+        values[i] = -static_cast<float>(i);
+      }
+      pvm::detail::merge_ranks(all, std::span(values));
+      if (r == 0) whole = values;
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  CHECK(said == std::vector<std::string>(3, "rank 1: full, as of 1"));
+  std::size_t wrong = 0;
+  for (std::size_t i = 0; i < whole.size(); ++i) wrong += whole[i] != -static_cast<float>(i);
+  CHECK(wrong == 0);
+  CHECK(whole.size() == (std::size_t{1} << 20) + 5);
 }
 
 namespace {

@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <span>
@@ -15,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include <pvm/core/error.hpp>
 #include <pvm/dist/communicator.hpp>
 
 namespace pvm_test {
@@ -35,15 +37,29 @@ class Post {
   void take(int from, int to, std::span<std::byte> bytes) {
     std::unique_lock lock(mutex_);
     auto& box = boxes_[{from, to}];
-    arrived_.wait(lock, [&] { return !box.empty(); });
+    arrived_.wait(lock, [&] { return !box.empty() || lost_; });
+    if (box.empty()) throw pvm::Error(pvm::Fault::rank, "another rank was lost");
     const std::vector<std::byte> message = std::move(box.front());
     box.pop_front();
     if (message.size() != bytes.size()) std::terminate();  // the ranks are out of step
     std::copy(message.begin(), message.end(), bytes.begin());
   }
+  /// From now on, who waits for a message that is not there throws.
+  void lose() {
+    {
+      const std::lock_guard lock(mutex_);
+      lost_ = true;
+    }
+    arrived_.notify_all();
+  }
+  [[nodiscard]] bool is_lost() {
+    const std::lock_guard lock(mutex_);
+    return lost_;
+  }
 
  private:
   int size_;
+  bool lost_ = false;
   std::mutex mutex_;
   std::condition_variable arrived_;
   std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> boxes_;
@@ -91,6 +107,12 @@ class ThreadRank {
   }
   void send(int to, std::span<const std::byte> bytes) { post_.put(rank_, to, bytes); }
   void receive(int from, std::span<std::byte> bytes) { post_.take(from, rank_, bytes); }
+  void wait_until(const std::function<bool()>& done) {
+    while (!done()) {
+      if (post_.is_lost()) throw pvm::Error(pvm::Fault::rank, "another rank was lost");
+      std::this_thread::yield();
+    }
+  }
   void check() {}
 
  private:

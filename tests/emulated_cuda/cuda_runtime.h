@@ -10,7 +10,11 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <thread>
 
 #include "device.hpp"
 
@@ -128,6 +132,19 @@ inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int) {
   p->cooperativeLaunch = 1;
   return cudaSuccess;
 }
+inline cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int device) {
+  if (device < 0 || device >= emulated_cuda::facts.devices || length < 13) {
+    return emulated_cuda::result(cudaErrorInvalidDevice);
+  }
+  std::snprintf(id, static_cast<std::size_t>(length), "0000:%02x:00.0",
+                static_cast<unsigned>(device));
+  return cudaSuccess;
+}
+inline cudaError_t cudaDeviceGetByPCIBusId(int* device, const char* id) {
+  *device = static_cast<int>(std::strtol(id + 5, nullptr, 16));
+  return emulated_cuda::result(*device < emulated_cuda::facts.devices ? cudaSuccess
+                                                                      : cudaErrorInvalidDevice);
+}
 inline cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
 inline cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* all) {
   *all = emulated_cuda::facts.memory;
@@ -156,6 +173,38 @@ cudaError_t cudaMalloc(T** at, std::size_t bytes) {
 inline cudaError_t cudaFree(void* at) {
   const bool known = at == nullptr || emulated_cuda::Memory::get().give_back(at);
   return emulated_cuda::result(known ? cudaSuccess : cudaErrorInvalidValue);
+}
+
+/// Memory of another process: of another thread, here. Handles name allocations, so what is lent
+/// must be whole ones, and of whole pages, which no other allocation can share.
+struct cudaIpcMemHandle_t {
+  char reserved[64];
+};
+enum { cudaIpcMemLazyEnablePeerAccess = 1 };
+inline cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* at) {
+  const std::size_t bytes = emulated_cuda::Memory::get().size_of(at);
+  if (bytes == 0) return emulated_cuda::result(cudaErrorInvalidValue);
+  if (bytes % (std::size_t{2} << 20) != 0) {
+    emulated_cuda::fail("memory is lent whose pages may have other allocations, too");
+  }
+  const auto owner = std::hash<std::thread::id>()(std::this_thread::get_id());
+  std::memcpy(handle->reserved, &at, sizeof at);
+  std::memcpy(handle->reserved + sizeof at, &owner, sizeof owner);
+  return cudaSuccess;
+}
+inline cudaError_t cudaIpcOpenMemHandle(void** at, cudaIpcMemHandle_t handle, unsigned) {
+  std::size_t owner = 0;
+  std::memcpy(at, handle.reserved, sizeof *at);
+  std::memcpy(&owner, handle.reserved + sizeof *at, sizeof owner);
+  const bool own = owner == std::hash<std::thread::id>()(std::this_thread::get_id());
+  const bool opened =
+      emulated_cuda::facts.lends && !own && emulated_cuda::Memory::get().open(*at, 1);
+  if (!opened) *at = nullptr;
+  return emulated_cuda::result(opened ? cudaSuccess : cudaErrorInvalidValue);
+}
+inline cudaError_t cudaIpcCloseMemHandle(void* at) {
+  const bool closed = emulated_cuda::Memory::get().open(at, -1);
+  return emulated_cuda::result(closed ? cudaSuccess : cudaErrorInvalidValue);
 }
 template <class T>
 cudaError_t cudaMallocHost(T** at, std::size_t bytes) {
@@ -232,7 +281,12 @@ inline cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   if (stream != nullptr && !captured) stream->wait();
   return emulated_cuda::result(captured ? cudaErrorStreamCaptureUnsupported : cudaSuccess);
 }
-inline cudaError_t cudaStreamQuery(cudaStream_t stream) { return cudaStreamSynchronize(stream); }
+inline cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  if (stream != nullptr && stream->capture == nullptr && !stream->idle()) {
+    return emulated_cuda::result(cudaErrorNotReady);
+  }
+  return cudaStreamSynchronize(stream);
+}
 
 inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   *event = new emulated_cuda::Event;
@@ -256,7 +310,13 @@ inline cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   if (event->stream != nullptr && !captured) event->stream->wait();
   return emulated_cuda::result(captured ? cudaErrorStreamCaptureUnsupported : cudaSuccess);
 }
-inline cudaError_t cudaEventQuery(cudaEvent_t event) { return cudaEventSynchronize(event); }
+/// Not ready also while launches behind the event run.
+inline cudaError_t cudaEventQuery(cudaEvent_t event) {
+  if (event->stream != nullptr && event->capture == nullptr && !event->stream->idle()) {
+    return emulated_cuda::result(cudaErrorNotReady);
+  }
+  return cudaEventSynchronize(event);
+}
 inline cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
   *milliseconds = std::chrono::duration<float, std::milli>(to->when - from->when).count();
   return cudaSuccess;

@@ -34,6 +34,7 @@ struct Facts {
   std::size_t shared = 227 << 10;             ///< most bytes of shared memory of a thread block
   int devices = 1;                            ///< number of devices, all alike
   bool peers = true;                          ///< whether they can access each other's memory
+  bool lends = true;                          ///< whether processes can open each other's memory
   /// Whether cooperative launches run beside what follows them on other streams, until something
   /// else than a launch of this kind is done on their own stream.
   bool overlap = false;
@@ -81,10 +82,23 @@ class Memory {
     const std::lock_guard lock(mutex_);
     const auto found = allocations_.find(static_cast<unsigned char*>(at));
     if (found == allocations_.end()) return false;
+    if (opened_[at] > 0) fail("memory is freed that another process has open");
     used_ -= found->second;
     allocations_.erase(found);
     std::free(at);
     return true;
+  }
+  /// The size of the allocation that begins at `at`; 0: none does.
+  std::size_t size_of(void* at) {
+    const std::lock_guard lock(mutex_);
+    const auto found = allocations_.find(static_cast<unsigned char*>(at));
+    return found == allocations_.end() ? 0 : found->second;
+  }
+  /// Another process opens or closes the allocation at `at`. False if there is none, or none open.
+  bool open(void* at, int change) {
+    const std::lock_guard lock(mutex_);
+    if (allocations_.count(static_cast<unsigned char*>(at)) == 0) return false;
+    return (opened_[at] += change) >= 0;
   }
   /// Whether the `bytes` bytes at `at` lie inside one allocation.
   bool has(const void* at, std::size_t bytes) {
@@ -107,6 +121,7 @@ class Memory {
  private:
   std::mutex mutex_;
   std::map<unsigned char*, std::size_t> allocations_;
+  std::map<void*, int> opened_;  ///< by how many processes (threads, here) besides the owner
   std::size_t used_ = 0;
 };
 
@@ -150,19 +165,23 @@ struct Stream {
   std::shared_ptr<Capture> capture;  ///< null if the stream is not being captured
   int device = current;
   std::thread last;  ///< the last launch that others may run beside; it joins the one before
+  std::shared_ptr<std::atomic<bool>> ended;  ///< whether it has ended; null: there was none
 
   ~Stream() { wait(); }
   void wait() {
     if (last.joinable()) last.join();
   }
+  [[nodiscard]] bool idle() const { return ended == nullptr || *ended; }
   void run(const Piece& piece) {
     if (!piece.beside) {
       wait();
       return piece.work();
     }
-    last = std::thread([before = std::move(last), work = piece.work]() mutable {
+    ended = std::make_shared<std::atomic<bool>>(false);
+    last = std::thread([before = std::move(last), work = piece.work, now = ended]() mutable {
       if (before.joinable()) before.join();
       work();
+      *now = true;
     });
   }
 };

@@ -169,4 +169,25 @@ different_ranks() {
   [ -z "$(find . -name '*.safetensors')" ] || fail "something was written"
 }
 
+# Where there is no GPU: who asks for one is refused once, on all ranks; who does not, computes on CPUs.
+without_gpu() {
+  if "$pvm" devices >/dev/null 2>&1; then return 0; fi
+  refused() {
+    local code=$1 sentence=$2
+    shift 2
+    ends "$code" "$mpiexec" -n 3 "$pvm" -S "$spec" -n 20 -o a "$@" >out 2>err
+    [ "$(grep -c '^pvm: ' err)" = 1 ] || fail "not one sentence"
+    says "$sentence"
+    [ -z "$(find . -name '*.safetensors')" ] || fail "something was written"
+  }
+  refused 1 'without CUDA|no NVIDIA GPU is visible|driver is missing' --backend cuda
+  refused 1 'without CUDA|no NVIDIA GPU is visible|driver is missing' --devices 0,1,2
+  refused 1 'without CUDA|GPU 0 cannot be used' --device 0
+  refused 2 'each rank has one shard' --shards 3
+  refused 2 'devices and --shards are for GPUs' --devices 0,1,2 --backend host
+  ends 0 "$mpiexec" -n 2 "$pvm" -S "$spec" -n 20 -o a >out 2>err
+  ends 0 train 1 -q -S "$spec" -n 20 -o b
+  same a_000000020.safetensors b_000000020.safetensors
+}
+
 $case

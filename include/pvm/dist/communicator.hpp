@@ -9,6 +9,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <thread>
@@ -28,7 +29,7 @@ namespace pvm::inline v0::dist {
 template <class C>
 concept Communicator = requires(C c, const C& unchanged, int other, std::span<std::byte> in,
                                 std::span<const std::byte> out, int threads,
-                                typename C::Gather& gather) {
+                                const std::function<bool()>& done, typename C::Gather& gather) {
   { unchanged.rank() } -> std::same_as<int>;
   { unchanged.size() } -> std::same_as<int>;
   { unchanged.cores() } -> std::same_as<int>;  // this rank's share of its host's; 0: less than one
@@ -36,6 +37,7 @@ concept Communicator = requires(C c, const C& unchanged, int other, std::span<st
   {c.broadcast(in)};                           // the bytes of rank 0
   {c.send(other, out)};                        // messages between two ranks keep their order
   {c.receive(other, in)};                      // of the size that was sent
+  {c.wait_until(done)};                        // until done() returns true
   {c.check()};                                 // throws if a rank was lost
   {gather.start()};
   {gather.progress()};
@@ -62,6 +64,9 @@ class OneProcess {
   void broadcast(std::span<std::byte>) noexcept {}
   void send(int, std::span<const std::byte>) noexcept {}
   void receive(int, std::span<std::byte>) noexcept {}
+  void wait_until(const std::function<bool()>& done) {
+    while (!done()) std::this_thread::yield();
+  }
   void check() noexcept {}
 };
 

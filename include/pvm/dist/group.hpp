@@ -5,10 +5,10 @@
 /// The ranks of a run. Rank 0 leads: it runs the program, which sees one engine. The others serve:
 /// they do what that engine orders.
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -19,8 +19,12 @@
 #include <pvm/core/error.hpp>
 #include <pvm/dist/bytes.hpp>
 #include <pvm/dist/communicator.hpp>
-#include <pvm/dist/shard.hpp>
+#include <pvm/dist/gpus_of_ranks.hpp>
+#include <pvm/dist/make_share.hpp>
+#include <pvm/dist/share.hpp>
 #include <pvm/engine/any_engine.hpp>
+#include <pvm/engine/backend_choice.hpp>
+#include <pvm/engine/choose.hpp>
 #include <pvm/engine/engine.hpp>
 #include <pvm/engine/engine_maker.hpp>
 #include <pvm/model/json.hpp>
@@ -42,6 +46,9 @@ enum class Order : std::uint32_t {
   read_weights,
   read_outputs,
   read_prediction,
+  read_hidden,
+  reserve_frames,
+  store_frames,
   compare,
   end
 };
@@ -55,56 +62,30 @@ struct OrderMessage {
   std::uint64_t layer = 0;    ///< of `hold_rate`
   std::int32_t held = 0;      ///< of `hold_rate`: whether there is a rate
   float rate = 0;
-};
-
-/// Sends the frames of a block to the ranks that need some of their lines, or receives them.
-template <Communicator C>
-class FrameLines {
- public:
-  FrameLines(C& ranks, std::size_t frame) : ranks_(ranks), frame_(frame) {}
-
-  /// `all`: whole frames, one after the other.
-  template <class T>
-  void send(int to, std::span<const T> all, const Run& lines) {
-    std::vector<T> packed;
-    packed.reserve(all.size() / frame_ * lines.count);
-    for (std::size_t at = lines.begin; at < all.size(); at += frame_)
-      packed.insert(packed.end(), all.begin() + static_cast<std::ptrdiff_t>(at),
-                    all.begin() + static_cast<std::ptrdiff_t>(at + lines.count));
-    ranks_.send(to, bytes_of(packed));
-  }
-  template <class T>
-  void receive(std::span<T> all, const Run& lines) {
-    std::vector<T> packed(all.size() / frame_ * lines.count);
-    ranks_.receive(0, bytes_of(packed));
-    auto from = packed.begin();
-    for (std::size_t at = lines.begin; at < all.size(); at += frame_) {
-      std::copy_n(from, lines.count, all.begin() + static_cast<std::ptrdiff_t>(at));
-      from += static_cast<std::ptrdiff_t>(lines.count);
-    }
-  }
-
- private:
-  C& ranks_;
-  std::size_t frame_;
+  std::uint64_t budget = 0;  ///< of `reserve_frames`, in bytes
+  std::uint64_t frames = 0;  ///< of `reserve_frames` and `store_frames`
+  std::uint64_t first = 0;   ///< of `store_frames`
 };
 
 }  // namespace detail
 
 /// The engine that rank 0's program sees: its own share, and orders to the other ranks. Satisfies
-/// Engine. The store of decoded frames is rank 0's.
+/// Engine.
 template <Communicator C>
 class ShardedEngine {
  public:
-  ShardedEngine(C& ranks, const Spec& spec, int batch, std::string_view precision,
-                const EngineOptions& options)
-      : ranks_(ranks), spec_(spec), batch_(batch), lines_(ranks, spec.frame_size()) {
+  /// `broken`: becomes true if rank 0 alone fails in what all ranks have begun.
+  ShardedEngine(C& ranks, const ShareTask& task, const pvm::detail::GpuEngines* gpu, bool& broken)
+      : ranks_(ranks), frame_(task.spec.frame_size()), batch_(task.batch), broken_(broken) {
     order({detail::Order::make});
-    broadcast_task(precision, options);
-    shard_.emplace(ranks, spec, batch, precision, options);
+    broadcast_task(task);
+    share_ = make_share(ranks, task, gpu);
   }
   ~ShardedEngine() {
-    shard_.reset();
+    if (broken_) {  // the others wait for steps that will never be: so would this one
+      (void)share_.release();
+      return;
+    }
     try {
       order({detail::Order::drop});
     } catch (const Error&) {  // a rank was lost, which has been said
@@ -117,22 +98,13 @@ class ShardedEngine {
   [[nodiscard]] std::uint64_t step() { return local().step(); }
   [[nodiscard]] int block_steps() { return local().block_steps(); }
   [[nodiscard]] FrameBlock stage(int steps) { return local().stage(steps); }
-  void synchronize() noexcept {}
+  void synchronize() { local().synchronize(); }
 
   void run(const FrameBlock& block, Mode mode) {
-    order({detail::Order::run, block.steps, mode, block.squeezed.empty() ? 0 : 1});
-    ranks_.broadcast(std::as_writable_bytes(block.scored));
-    const std::span<const std::uint8_t> pixels = all_pixels(block);
-    for (int r = 1; r < ranks_.size(); ++r) {
-      const Run& lines = shard_->part(r).lines;
-      if (lines.count == 0) continue;
-      if (block.squeezed.empty()) {
-        lines_.send(r, pixels, lines);
-      } else {
-        lines_.send(r, block.squeezed, lines);
-      }
-    }
-    local().run(block, mode);
+    lead({detail::Order::run, block.steps, mode, block.squeezed.empty() ? 0 : 1}, [&] {
+      share_->send(block);
+      local().run(block, mode);
+    });
   }
 
   void hold_rate(std::size_t layer, std::optional<float> rate) {
@@ -140,85 +112,91 @@ class ShardedEngine {
     message.layer = layer;
     message.held = rate ? 1 : 0;
     message.rate = rate.value_or(0);
-    order(message);
-    local().hold_rate(layer, rate);
+    lead(message, [&] { local().hold_rate(layer, rate); });
   }
 
   [[nodiscard]] Score take_score() {
-    order({detail::Order::take_score});
-    return shard_->take_score();
+    return lead({detail::Order::take_score}, [&] { return share_->take_score(); });
   }
   void read_weights(std::span<float> out) {
-    order({detail::Order::read_weights});
-    shard_->read_weights(out);
+    lead({detail::Order::read_weights}, [&] { share_->read_weights(out); });
   }
   void read_outputs(std::span<float> out) {
-    order({detail::Order::read_outputs});
-    shard_->read_outputs(out);
+    lead({detail::Order::read_outputs}, [&] { share_->read_outputs(out); });
   }
   void read_prediction(std::span<float> out) {
-    order({detail::Order::read_prediction});
-    shard_->read_prediction(out);
+    lead({detail::Order::read_prediction}, [&] { share_->read_prediction(out); });
   }
-  void read_hidden(std::span<float> out) { local().read_hidden(out); }
+  void read_hidden(std::span<float> out) {
+    lead({detail::Order::read_hidden}, [&] { share_->read_hidden(out); });
+  }
   [[nodiscard]] EngineState save() {
-    order({detail::Order::save});
-    return shard_->save();
+    return lead({detail::Order::save}, [&] { return share_->save(); });
   }
   void restore(const EngineState& state) {
-    order({detail::Order::restore});
-    shard_->restore(state);
+    lead({detail::Order::restore}, [&] { share_->restore(state); });
   }
   [[nodiscard]] std::string description() {
     return std::to_string(ranks_.size()) + " ranks, each a " + local().description();
   }
+  /// Of rank 0's GPU, if ranks compute on GPUs.
+  [[nodiscard]] std::optional<double> device_seconds() { return local().device_seconds(); }
 
   std::size_t reserve_frames(std::size_t budget, std::size_t frames) {
-    return local().reserve_frames(budget, frames);
+    detail::OrderMessage message{detail::Order::reserve_frames};
+    message.budget = budget;
+    message.frames = frames;
+    return lead(message, [&] { return share_->reserve_frames(budget, frames); });
   }
   void store_frames(std::size_t first, std::span<const std::uint8_t> pixels) {
-    local().store_frames(first, pixels);
+    detail::OrderMessage message{detail::Order::store_frames};
+    message.first = first;
+    message.frames = pixels.size() / frame_;
+    lead(message, [&] { share_->store_frames(first, message.frames, pixels); });
   }
   void read_frame(std::size_t index, std::span<std::uint8_t> pixels) {
     local().read_frame(index, pixels);
   }
 
  private:
-  [[nodiscard]] AnyEngine& local() { return shard_->engine(); }
+  [[nodiscard]] AnyEngine& local() { return share_->engine(); }
   void order(detail::OrderMessage message) { ranks_.broadcast(bytes_of(message)); }
 
-  /// Sends what `Group::make_shard` receives.
-  void broadcast_task(std::string_view precision, const EngineOptions& options) {
+  /// Orders the other ranks to do what `work` does on this one.
+  template <class Work>
+  auto lead(const detail::OrderMessage& message, Work work) {
+    order(message);
+    try {
+      return work();
+    } catch (const Error& error) {
+      // Other faults all ranks have alike.
+      if (error.fault() == Fault::device || error.fault() == Fault::rank) broken_ = true;
+      throw;
+    }
+  }
+
+  /// Sends what `Group::make_share` receives.
+  void broadcast_task(const ShareTask& task) {
     Bytes message;
-    message.put(spec_.name);
-    message.put(to_json_text(spec_));
-    message.put(batch_);
-    message.put(std::string(precision));
-    message.put(options.reduce);
-    message.put(options.threads);
+    message.put(task.spec.name);
+    message.put(to_json_text(task.spec));
+    message.put(task.batch);
+    message.put(task.precision);
+    message.put(task.wanted);
+    message.put(task.options.reduce);
+    message.put(task.options.threads);
+    message.put(task.options.graph);
+    message.put(task.options.restored_next);
+    message.put(task.options.devices);
+    message.put(task.options.shards);
     broadcast_all(ranks_, message.all);
   }
 
-  /// The pixels of a block, also of frames that are in the store.
-  [[nodiscard]] std::span<const std::uint8_t> all_pixels(const FrameBlock& block) {
-    const bool any = std::any_of(block.stored.begin(), block.stored.end(),
-                                 [](std::uint32_t index) { return index != not_stored; });
-    if (!any) return block.pixels;
-    const std::size_t frame = spec_.frame_size();
-    pixels_.assign(block.pixels.begin(), block.pixels.end());
-    for (std::size_t row = 0; row < block.stored.size(); ++row) {
-      if (block.stored[row] == not_stored) continue;
-      local().read_frame(block.stored[row], std::span(pixels_).subspan(row * frame, frame));
-    }
-    return pixels_;
-  }
-
   C& ranks_;
-  Spec spec_;
+  std::size_t frame_;
   int batch_;
-  detail::FrameLines<C> lines_;
-  std::optional<Shard<C>> shard_;
-  std::vector<std::uint8_t> pixels_;
+  bool& broken_;
+  std::unique_ptr<Share> share_;
 };
 
 /// The ranks of a run as one maker of engines. On rank 0, give it to the Trainer
@@ -229,13 +207,18 @@ class Group final : public EngineMaker {
   /// Tells files from others of the same name: io::file_mark does. Empty: there is no such file.
   using Mark = std::function<std::string(const std::string&)>;
 
-  explicit Group(C& ranks) : ranks_(ranks) {}
+  /// `gpus`: the engines for ranks that compute on GPUs.
+  explicit Group(C& ranks, GpusOf gpus = detail::gpus_of_program<>) : ranks_(ranks), gpus_(gpus) {}
 
   [[nodiscard]] bool leads() const noexcept { return ranks_.rank() == 0; }
+  /// Whether rank 0 alone has failed in what all ranks had begun: then the others wait for ever,
+  /// and their processes must be ended instead of calling `end`.
+  [[nodiscard]] bool broken() const noexcept { return broken_; }
 
   AnyEngine make(const Spec& spec, int batch, std::string_view precision,
-                 const EngineOptions& options) override {
-    return AnyEngine::make<ShardedEngine<C>>(ranks_, spec, batch, precision, options);
+                 const EngineOptions& options, BackendChoice wanted) override {
+    const ShareTask task{spec, batch, std::string(precision), options, wanted};
+    return AnyEngine::make<ShardedEngine<C>>(ranks_, task, gpus_(precision), broken_);
   }
 
   /// On rank 0: throws Error (rank) if another rank has another file under one of these paths. A
@@ -277,36 +260,45 @@ class Group final : public EngineMaker {
       ranks_.broadcast(bytes_of(message));
       switch (message.order) {
         case Order::make:
-          make_shard();
+          make();
           break;
         case Order::drop:
-          shard_.reset();
+          share_.reset();
           break;
         case Order::run:
-          run(message);
+          share_->engine().run(share_->receive(message.steps, message.squeezed != 0), message.mode);
           break;
         case Order::save:
-          static_cast<void>(shard_->save());
+          static_cast<void>(share_->save());
           break;
         case Order::restore:
           restore();
           break;
         case Order::hold_rate:
-          shard_->engine().hold_rate(
+          share_->engine().hold_rate(
               static_cast<std::size_t>(message.layer),
               message.held != 0 ? std::optional<float>(message.rate) : std::nullopt);
           break;
         case Order::take_score:
-          static_cast<void>(shard_->take_score());
+          static_cast<void>(share_->take_score());
           break;
         case Order::read_weights:
-          shard_->read_weights({});
+          share_->read_weights({});
           break;
         case Order::read_outputs:
-          shard_->read_outputs({});
+          share_->read_outputs({});
           break;
         case Order::read_prediction:
-          shard_->read_prediction({});
+          share_->read_prediction({});
+          break;
+        case Order::read_hidden:
+          share_->read_hidden({});
+          break;
+        case Order::reserve_frames:
+          static_cast<void>(share_->reserve_frames(message.budget, message.frames));
+          break;
+        case Order::store_frames:
+          share_->store_frames(message.first, message.frames, {});
           break;
         case Order::compare:
           send_marks(mark);
@@ -325,22 +317,26 @@ class Group final : public EngineMaker {
     ranks_.broadcast(bytes_of(message));
   }
 
-  void make_shard() {
+  void make() {
     Bytes message;
     broadcast_all(ranks_, message.all);
-    std::string name, text, precision;
-    int batch = 0;
-    EngineOptions options;
+    std::string name, text;
+    ShareTask task;
     message.get(name);
     message.get(text);
-    message.get(batch);
-    message.get(precision);
-    message.get(options.reduce);
-    message.get(options.threads);
-    spec_ = parse_spec(text, name);
-    spec_.name = name;
+    message.get(task.batch);
+    message.get(task.precision);
+    message.get(task.wanted);
+    message.get(task.options.reduce);
+    message.get(task.options.threads);
+    message.get(task.options.graph);
+    message.get(task.options.restored_next);
+    message.get(task.options.devices);
+    message.get(task.options.shards);
+    task.spec = parse_spec(text, name);
+    task.spec.name = name;
     try {
-      shard_.emplace(ranks_, spec_, batch, precision, options);
+      share_ = make_share(ranks_, task, gpus_(task.precision));
     } catch (const Error& error) {  // rank 0 has thrown the same
       if (error.fault() == Fault::rank) throw;
     }
@@ -348,25 +344,10 @@ class Group final : public EngineMaker {
 
   void restore() {
     try {
-      shard_->restore({});
+      share_->restore({});
     } catch (const Error& error) {  // rank 0 has thrown the same
-      if (error.fault() != Fault::checkpoint) throw;
+      if (error.fault() != Fault::checkpoint && error.fault() != Fault::usage) throw;
     }
-  }
-
-  void run(const detail::OrderMessage& message) {
-    FrameBlock block = shard_->engine().stage(message.steps);
-    ranks_.broadcast(std::as_writable_bytes(block.scored));
-    detail::FrameLines<C> lines(ranks_, spec_.frame_size());
-    const Run& own = shard_->own().lines;
-    if (message.squeezed != 0) {
-      squeezed_.resize(block.pixels.size());
-      if (own.count > 0) lines.receive(std::span<float>(squeezed_), own);
-      block.squeezed = squeezed_;
-    } else if (own.count > 0) {
-      lines.receive(block.pixels, own);
-    }
-    shard_->engine().run(block, message.mode);
   }
 
   void send_marks(const Mark& mark) {
@@ -383,9 +364,9 @@ class Group final : public EngineMaker {
   }
 
   C& ranks_;
-  Spec spec_;
-  std::optional<Shard<C>> shard_;
-  std::vector<float> squeezed_;
+  GpusOf gpus_;
+  bool broken_ = false;           // rank 0
+  std::unique_ptr<Share> share_;  // the others
 };
 
 }  // namespace pvm::inline v0::dist

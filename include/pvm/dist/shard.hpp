@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// A rank's share of a network: an engine for some of the units, and the operations for which all
-/// ranks come together.
+/// A rank's share of a network on the host: an engine for some of the units, and the operations for
+/// which all ranks come together.
 
 #include <algorithm>
 #include <chrono>
@@ -20,13 +20,17 @@
 #include <pvm/core/error.hpp>
 #include <pvm/core/random.hpp>
 #include <pvm/core/tags.hpp>
-#include <pvm/dist/bytes.hpp>
+#include <pvm/dist/broadcast_values.hpp>
 #include <pvm/dist/communicator.hpp>
+#include <pvm/dist/frame_lines.hpp>
 #include <pvm/dist/host_exchange.hpp>
 #include <pvm/dist/partition.hpp>
+#include <pvm/dist/ranks_by.hpp>
+#include <pvm/dist/share.hpp>
 #include <pvm/engine/any_engine.hpp>
 #include <pvm/engine/choose.hpp>
 #include <pvm/engine/history.hpp>
+#include <pvm/engine/other_ranks.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/spec.hpp>
 
@@ -54,16 +58,19 @@ inline AnyEngine make_host(const Spec& spec, int batch, std::string_view precisi
 
 }  // namespace detail
 
-/// All functions must be called by all ranks, in the same order. The state of the whole network is
-/// on rank 0 only, before `restore` and after `save`; every rank has its own weights and all hidden
-/// values.
+/// The state of the whole network is on rank 0 only, before `restore` and after `save`; every rank
+/// has its own weights and all hidden values. The store of decoded frames is rank 0's.
 template <Communicator C>
-class Shard {
+class Shard final : public Share {
  public:
   /// The units are dealt to the ranks by what their steps cost: for this each rank runs a few steps
   /// on noise. Throws Error: usage if there are more ranks than units; what the engine throws.
   Shard(C& ranks, const Spec& spec, int batch, std::string_view precision, EngineOptions options)
-      : ranks_(ranks), spec_(spec), net_(make_connectome(spec)), batch_(batch) {
+      : ranks_(ranks),
+        spec_(spec),
+        net_(make_connectome(spec)),
+        batch_(batch),
+        lines_(ranks, spec.frame_size()) {
     const auto units = net_.units.size();
     if (size() > units) {
       throw Error(Fault::usage, "spec " + quote(spec.name) + " has " + std::to_string(units) +
@@ -78,17 +85,41 @@ class Shard {
     engine_.reset();
     make_engines(starts, precision, options, false);
   }
-  Shard(const Shard&) = delete;
-  Shard& operator=(const Shard&) = delete;
 
-  /// The engine of this rank's units.
-  [[nodiscard]] AnyEngine& engine() { return *engine_; }
-  [[nodiscard]] const Connectome& connectome() const noexcept { return net_; }
+  [[nodiscard]] AnyEngine& engine() override { return *engine_; }
   /// What belongs to the units of rank `r`.
   [[nodiscard]] const Part& part(int r) const { return parts_[static_cast<std::size_t>(r)]; }
   [[nodiscard]] const Part& own() const { return part(ranks_.rank()); }
 
-  [[nodiscard]] EngineState save() {
+  /// Each rank gets the lines of the frames that the patches of its units lie in.
+  void send(const FrameBlock& block) override {
+    ranks_.broadcast(std::as_writable_bytes(block.scored));
+    const std::span<const std::uint8_t> pixels = all_pixels(block);
+    for (int r = 1; r < ranks_.size(); ++r) {
+      const Run& lines = part(r).lines;
+      if (lines.count == 0) continue;
+      if (block.squeezed.empty()) {
+        lines_.send(r, pixels, lines);
+      } else {
+        lines_.send(r, block.squeezed, lines);
+      }
+    }
+  }
+  [[nodiscard]] FrameBlock receive(int steps, bool squeezed) override {
+    FrameBlock block = engine_->stage(steps);
+    ranks_.broadcast(std::as_writable_bytes(block.scored));
+    const Run& lines = own().lines;
+    if (squeezed) {
+      squeezed_.resize(block.pixels.size());
+      if (lines.count > 0) lines_.receive(std::span<float>(squeezed_), lines);
+      block.squeezed = squeezed_;
+    } else if (lines.count > 0) {
+      lines_.receive(block.pixels, lines);
+    }
+    return block;
+  }
+
+  [[nodiscard]] EngineState save() override {
     EngineState state = engine_->save();
     const auto batch = static_cast<std::size_t>(batch_);
     const auto terms = static_cast<std::size_t>(state.plan.terms);
@@ -106,7 +137,7 @@ class Shard {
   }
 
   /// Throws Error (checkpoint) on all ranks if `state`, which counts on rank 0, is impossible.
-  void restore(EngineState state) {
+  void restore(EngineState state) override {
     std::string fault;
     if (ranks_.rank() == 0) {
       try {
@@ -119,11 +150,11 @@ class Shard {
     }
     bool resumable = state.resumable();
     std::uint64_t arrays = state.dweights.size() / net_.weights;
-    broadcast_values(fault, resumable, arrays);
+    broadcast_values(ranks_, fault, resumable, arrays);
     if (!fault.empty()) throw Error(Fault::checkpoint, fault);
     bool other_plan = state.plan1.has_value();
     DeferralPlan plan1 = state.plans().w1;
-    broadcast_values(state.step, state.rates, state.layout, state.plan, state.coefficients,
+    broadcast_values(ranks_, state.step, state.rates, state.layout, state.plan, state.coefficients,
                      other_plan, plan1, state.coefficients1);
     if (other_plan) state.plan1 = plan1;
     scatter(state.weights, 1, &Part::weights);
@@ -131,7 +162,7 @@ class Shard {
       const auto batch = static_cast<std::size_t>(batch_);
       const auto terms = static_cast<std::size_t>(state.plan.terms);
       state.batch = batch_;
-      broadcast_values(state.hidden, state.squeezed, state.frames, state.hidden_gradients);
+      broadcast_values(ranks_, state.hidden, state.squeezed, state.frames, state.hidden_gradients);
       scatter(state.folded, 1, &Part::weights);
       scatter(state.dweights, arrays, &Part::weights);
       scatter(state.outputs, 2 * batch, &Part::outputs);
@@ -141,7 +172,7 @@ class Shard {
   }
 
   /// The sum over all units in their order, on rank 0.
-  [[nodiscard]] Score take_score() {
+  [[nodiscard]] Score take_score() override {
     std::vector<Score> scores(net_.units.size());
     engine_->take_unit_scores(scores);
     std::span<Score> all(scores);
@@ -159,26 +190,37 @@ class Shard {
   }
 
   /// What the engine's functions of these names read; complete on rank 0.
-  void read_weights(std::span<float> out) {
+  void read_weights(std::span<float> out) override {
     std::vector<float> values(total(own().weights));
     engine_->read_weights(values);
     gather(values, 1, net_.weights, &Part::weights);
     copy_to(out, values);
   }
-  void read_outputs(std::span<float> out) {
+  void read_outputs(std::span<float> out) override {
     const auto batch = static_cast<std::size_t>(batch_);
     std::vector<float> values(batch * total(own().outputs));
     engine_->read_outputs(values);
     gather(values, batch, net_.outputs, &Part::outputs);
     copy_to(out, values);
   }
-  void read_prediction(std::span<float> out) {
+  void read_prediction(std::span<float> out) override {
     const auto batch = static_cast<std::size_t>(batch_);
     std::vector<float> values(batch * spec_.frame_size());
     engine_->read_prediction(values);
     values = pack(values, batch, own().pixels);
     gather(values, batch, spec_.frame_size(), &Part::pixels);
     copy_to(out, values);
+  }
+  void read_hidden(std::span<float> out) override {
+    if (ranks_.rank() == 0) engine_->read_hidden(out);
+  }
+
+  std::size_t reserve_frames(std::size_t budget, std::size_t frames) override {
+    return ranks_.rank() == 0 ? engine_->reserve_frames(budget, frames) : 0;
+  }
+  void store_frames(std::size_t first, std::size_t /*frames*/,
+                    std::span<const std::uint8_t> pixels) override {
+    if (ranks_.rank() == 0) engine_->store_frames(first, pixels);
   }
 
  private:
@@ -198,30 +240,8 @@ class Shard {
   /// Makes the engines of all ranks; throws on all of them if one cannot be made.
   void make_engines(const std::vector<std::size_t>& starts, std::string_view precision,
                     const EngineOptions& options, bool measuring) {
-    std::string sentence;
-    Fault fault = Fault::memory;
-    try {
-      make_engine(starts, precision, options, measuring);
-    } catch (const Error& error) {
-      sentence = error.what();
-      fault = error.fault();
-    } catch (const std::bad_alloc&) {
-      sentence = "there is not enough memory for this; use a smaller spec or batch";
-    }
-    Bytes message;
-    message.put(sentence);
-    message.put(fault);
-    if (ranks_.rank() != 0) send_bytes(ranks_, 0, message.all);
-    for (int r = 1; ranks_.rank() == 0 && r < ranks_.size(); ++r) {
-      Bytes theirs;
-      receive_bytes(ranks_, r, theirs.all);
-      if (!sentence.empty()) continue;
-      theirs.get(sentence);
-      theirs.get(fault);
-      if (!sentence.empty()) sentence = "rank " + std::to_string(r) + ": " + sentence;
-    }
-    broadcast_values(sentence, fault);
-    if (!sentence.empty()) throw Error(fault, sentence);
+    RanksBy<C> all(ranks_);
+    pvm::detail::on_all_ranks(all, [&] { make_engine(starts, precision, options, measuring); });
   }
   void make_engine(const std::vector<std::size_t>& starts, std::string_view precision,
                    EngineOptions options, bool measuring) {
@@ -232,6 +252,20 @@ class Shard {
     if (measuring) exchange_->seconds.resize(net_.units.size());
     options.exchange = &*exchange_;
     engine_.emplace(detail::make_host(spec_, batch_, precision, options));
+  }
+
+  /// The pixels of a block, also of frames that are in the store.
+  [[nodiscard]] std::span<const std::uint8_t> all_pixels(const FrameBlock& block) {
+    const bool any = std::any_of(block.stored.begin(), block.stored.end(),
+                                 [](std::uint32_t index) { return index != not_stored; });
+    if (!any) return block.pixels;
+    const std::size_t frame = spec_.frame_size();
+    pixels_.assign(block.pixels.begin(), block.pixels.end());
+    for (std::size_t row = 0; row < block.stored.size(); ++row) {
+      if (block.stored[row] == not_stored) continue;
+      engine_->read_frame(block.stored[row], std::span(pixels_).subspan(row * frame, frame));
+    }
+    return pixels_;
   }
 
   /// Runs steps on noise, and returns the partition by what each unit's step has cost. How long
@@ -304,20 +338,14 @@ class Shard {
     values = pack(values, rows, own().*which);
   }
 
-  /// Makes these variables of all ranks those of rank 0.
-  template <class... T>
-  void broadcast_values(T&... values) {
-    Bytes message;
-    if (ranks_.rank() == 0) (message.put(values), ...);
-    broadcast_all(ranks_, message.all);
-    if (ranks_.rank() != 0) (message.get(values), ...);
-  }
-
   C& ranks_;
   Spec spec_;
   Connectome net_;
   int batch_;
-  std::vector<Part> parts_;  // [rank]
+  detail::FrameLines<C> lines_;
+  std::vector<std::uint8_t> pixels_;  // rank 0: of a block
+  std::vector<float> squeezed_;       // others: of a block
+  std::vector<Part> parts_;           // [rank]
   std::optional<HostExchange<C>> exchange_;
   std::optional<AnyEngine> engine_;  // after exchange_, which it uses
 };

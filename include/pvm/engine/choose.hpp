@@ -19,6 +19,7 @@
 #include <pvm/core/log.hpp>
 #include <pvm/core/tags.hpp>
 #include <pvm/engine/any_engine.hpp>
+#include <pvm/engine/backend_choice.hpp>
 #include <pvm/engine/device_plan.hpp>
 #include <pvm/engine/engine.hpp>
 #include <pvm/engine/gpu_info.hpp>
@@ -42,10 +43,6 @@ extern template class HostEngine<dynamic, fp32, RuntimeNetwork>;
 extern template class HostEngine<dynamic, bf16, RuntimeNetwork>;
 extern template class HostEngine<dynamic, fp16, RuntimeNetwork>;
 #endif
-
-/// Backends as values, for programs that choose at run time. `automatic`: the GPU if one can be
-/// used, else the CPU.
-enum class BackendChoice { automatic, cuda, host };
 
 namespace detail {
 

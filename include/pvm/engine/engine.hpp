@@ -113,6 +113,7 @@ inline bool possible_plans(const EngineState& state, int most) {
 
 }  // namespace detail
 
+class OtherRanks;
 class UnitExchange;
 
 /// Options of an engine that do not belong to the model.
@@ -131,9 +132,16 @@ struct EngineOptions {
   /// CUDA: the number of shards that the network is divided into, the same number on each GPU.
   /// 0: one on each.
   int shards = 0;
+  /// CUDA: the engine has one shard of the network, on the current GPU, and the other ranks have
+  /// the others. Must outlive the engine, all of whose functions all ranks then call in the same
+  /// order, but for those that tell or wait: `step`, `batch`, `block_steps`, `stage`,
+  /// `synchronize`, `read_frame`, `description`. Null: this process has the whole network.
+  OtherRanks* ranks = nullptr;
 
   /// Whether the network is to be divided among GPUs, or into shards of one.
-  [[nodiscard]] bool divided() const noexcept { return devices.size() > 1 || shards > 1; }
+  [[nodiscard]] bool divided() const noexcept {
+    return devices.size() > 1 || shards > 1 || ranks != nullptr;
+  }
 };
 
 /// Engines are constructed from (const Spec&, int batch, const EngineOptions&) and start at step 0

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include <pvm/engine/any_engine.hpp>
+#include <pvm/engine/backend_choice.hpp>
 #include <pvm/engine/engine.hpp>
 #include <pvm/model/spec.hpp>
 
@@ -16,10 +17,10 @@ namespace pvm::inline v0 {
 class EngineMaker {
  public:
   virtual ~EngineMaker() = default;
-  /// An engine for `batch` sequences, whose products read weights in the precision of that name.
-  /// Throws what the engine's constructor throws.
+  /// An engine for `batch` sequences, whose products read weights in the precision of that name, on
+  /// the backend that is `wanted`. Throws what the engine's constructor throws.
   virtual AnyEngine make(const Spec& spec, int batch, std::string_view precision,
-                         const EngineOptions& options) = 0;
+                         const EngineOptions& options, BackendChoice wanted) = 0;
 };
 
 }  // namespace pvm::inline v0

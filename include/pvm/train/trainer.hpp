@@ -45,7 +45,9 @@ struct TrainerOptions {
   /// decoding. 0: no frames are kept. The default is a quarter of the host's free memory, or half
   /// of the GPU's.
   std::size_t cache_bytes = share_of_free_memory;
-  /// Makes the engine instead of the Trainer: a dist::Group, whose processes share the network.
+  /// Makes the engine instead of the Trainer: a dist::Group, whose processes share the network. On
+  /// GPUs each has one: all have `device`, or rank r of a host has the r-th of `devices`, or of
+  /// all.
   EngineMaker* ranks = nullptr;
 };
 
@@ -166,16 +168,19 @@ class Trainer : public TrainerBase {
     engine.shards = options.shards;
     const int batch = Batch == dynamic ? options.batch : Batch;
     if (options.device >= 0 && !options.devices.empty()) {
-      throw Error(Fault::usage,
-                  "device names the GPU of the run and devices those that share it; give one of them");
+      throw Error(
+          Fault::usage,
+          "device names the GPU of the run and devices those that share it; give one of them");
+    }
+    if (options.ranks != nullptr) {
+      if (options.device >= 0) engine.devices = {options.device};
+      constexpr bool on_host = std::same_as<Backend, host>, on_gpu = std::same_as<Backend, cuda>;
+      const BackendChoice wanted = on_host  ? BackendChoice::host
+                                   : on_gpu ? BackendChoice::cuda
+                                            : options.backend;
+      return options.ranks->make(spec, batch, Precision::name, engine, wanted);
     }
     if (options.device >= 0) use_gpu<Backend>(options.device);
-    if (options.ranks != nullptr) {
-      if (!options.devices.empty() || options.shards > 0) {
-        throw Error(Fault::usage, "ranks compute on the host; leave devices and shards out");
-      }
-      return options.ranks->make(spec, batch, Precision::name, engine);
-    }
     return detail::make_engine<Precision, Batch, Net, Backend>(spec, options.batch, engine,
                                                                options.backend);
   }

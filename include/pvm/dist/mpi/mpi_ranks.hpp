@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -155,6 +156,9 @@ class MpiRanks {
       return MPI_Irecv(piece.data(), count(piece.size()), MPI_BYTE, from, 0, all_, &request);
     });
   }
+  void wait_until(const std::function<bool()>& done) {
+    if (!wait_for(done)) lost();
+  }
   void check() {
     lifeline_->check();
     if (!fault_.empty()) throw Error(Fault::rank, fault_);
@@ -213,21 +217,43 @@ class MpiRanks {
     throw Error(Fault::rank, "another rank was lost; the run goes on from its last checkpoint");
   }
 
+  /// Tells the lifeline, during its lifetime, that this rank waits, and then that it need not.
+  class Waiting {
+   public:
+    explicit Waiting(Pulse& pulse) : pulse_(pulse) {
+      pulse_.waiting.store(true, std::memory_order_relaxed);
+    }
+    ~Waiting() {
+      pulse_.served.fetch_add(1, std::memory_order_relaxed);
+      pulse_.waiting.store(false, std::memory_order_relaxed);
+    }
+    Waiting(const Waiting&) = delete;
+    Waiting& operator=(const Waiting&) = delete;
+
+   private:
+    Pulse& pulse_;
+  };
+
+  /// Waits until `done` returns true. False if the run is lost.
+  template <class Done>
+  [[nodiscard]] bool wait_for(Done done) {
+    const Waiting waiting(pulse_);
+    for (std::uint64_t tries = 0; !done(); ++tries) {
+      if (!fault_.empty() || (lifeline_ && lifeline_->is_lost())) return false;
+      rest(tries);
+    }
+    return true;
+  }
   /// Waits for all of `requests`. False if the run is lost. Not MPI_Waitall: that would wait for a
   /// lost rank for ever, and use a core meanwhile.
   [[nodiscard]] bool wait(std::span<MPI_Request> requests) noexcept {
-    pulse_.waiting.store(true, std::memory_order_relaxed);
-    int done = 0;
-    for (std::uint64_t tries = 0; done == 0; ++tries) {
+    return wait_for([&] {
+      int done = 0;
       const int result = MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done,
                                      MPI_STATUSES_IGNORE);
       if (result != MPI_SUCCESS) note(result);
-      if (!fault_.empty() || (lifeline_ && lifeline_->is_lost())) return false;
-      if (done == 0) rest(tries);
-    }
-    pulse_.served.fetch_add(1, std::memory_order_relaxed);
-    pulse_.waiting.store(false, std::memory_order_relaxed);
-    return true;
+      return done != 0 && result == MPI_SUCCESS;
+    });
   }
   /// Passes time after `tries` looks in vain: at first none, for what comes at once, then more.
   void rest(std::uint64_t tries) const noexcept {

@@ -155,7 +155,9 @@ AnyEngine make_cuda_engine(const Spec& spec, int batch, const EngineOptions& opt
                 "in fp32 or bf16, units of " +
                     std::to_string(units_hidden) +
                     " hidden values, and what the engines for whole units can do (docs/engines.md)"
-                    "; leave devices and shards out");
+                    "; " +
+                    (options.ranks != nullptr ? "start one rank, or let all compute on the host"
+                                              : "leave devices and shards out"));
   }
   constexpr bool general = may_be_general<Precision, Batch, Net>();
   if constexpr (general && Batch == 1 && std::same_as<Precision, fp32>) {

@@ -152,6 +152,17 @@ inline bool is_idle(cudaStream_t stream) {
   return true;
 }
 
+/// Whether all work before `event` has finished. True if it was never recorded.
+inline bool is_over(cudaEvent_t event) {
+  const cudaError_t status = cudaEventQuery(event);
+  if (status == cudaErrorNotReady) {
+    (void)cudaGetLastError();  // not a failure, but CUDA records it as the last error
+    return false;
+  }
+  cuda_check(status, "asking whether an upload has ended");
+  return true;
+}
+
 /// An event without timing.
 class Event {
  public:

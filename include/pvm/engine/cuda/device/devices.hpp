@@ -2,10 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Several GPUs of one process: which one is current, and their access to each other's memory.
+/// Several GPUs of a host: which one is current in this process, and their access to each other's
+/// memory.
 
 #include <cuda_runtime.h>
 
+#include <array>
 #include <set>
 #include <string>
 #include <vector>
@@ -46,27 +48,39 @@ inline void require_devices(const std::vector<int>& devices) {
   }
 }
 
-/// Lets kernels on each of these GPUs access the memory of all others. Throws Error (device) if two
-/// of them cannot, with atomic operations: they must be connected by NVLink or the like.
+/// A GPU's place on the PCI bus, which tells it from the others of its host in every process.
+using BusId = std::array<char, 32>;
+inline BusId bus_id(int device) {
+  BusId id{};
+  cuda_check(cudaDeviceGetPCIBusId(id.data(), static_cast<int>(id.size()), device),
+             "looking for the GPU's place");
+  return id;
+}
+
+/// Throws Error (device) if kernels on GPU `from` cannot access the memory of GPU `to`, another
+/// one, with atomic operations: they must be connected by NVLink or the like.
+inline void require_access(int from, int to) {
+  int atomics = 0, access = 0;
+  cuda_check(cudaDeviceCanAccessPeer(&access, from, to), "looking at links between GPUs");
+  if (access != 0) {
+    cuda_check(cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, from, to),
+               "looking at links between GPUs");
+  }
+  if (atomics != 0) return;
+  throw Error(Fault::device,
+              "GPU " + std::to_string(from) + " has no direct access to the memory of GPU " +
+                  std::to_string(to) + (access != 0 ? " that keeps atomic operations whole" : "") +
+                  ", so they cannot share a network; take GPUs that NVLink connects, or one");
+}
+
+/// Lets kernels on each of these GPUs access the memory of all others. Throws what `require_access`
+/// throws.
 inline void connect_devices(const std::set<int>& devices) {
   for (const int from : devices) {
     const OnDevice on(from);
     for (const int to : devices) {
       if (from == to) continue;
-      int atomics = 0, access = 0;
-      cuda_check(cudaDeviceCanAccessPeer(&access, from, to), "looking at links between GPUs");
-      if (access != 0) {
-        cuda_check(
-            cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, from, to),
-            "looking at links between GPUs");
-      }
-      if (atomics == 0) {
-        throw Error(Fault::device,
-                    "GPU " + std::to_string(from) + " has no direct access to the memory of GPU " +
-                        std::to_string(to) +
-                        (access != 0 ? " that keeps atomic operations whole" : "") +
-                        ", so they cannot share a network; take GPUs that NVLink connects, or one");
-      }
+      require_access(from, to);
       const cudaError_t enabled = cudaDeviceEnablePeerAccess(to, 0);
       if (enabled == cudaErrorPeerAccessAlreadyEnabled) {
         (void)cudaGetLastError();  // by another engine of this process

@@ -64,6 +64,16 @@ class EngineRun {
 
   void synchronize() const { streams_.synchronize(); }
 
+  /// Whether `synchronize`, `stage` and `store_frames` do not wait, or for copies alone.
+  [[nodiscard]] bool is_done() const {
+    return is_idle(streams_.upload()) && is_idle(streams_.compute());
+  }
+  [[nodiscard]] bool can_stage() const { return staging_.is_free(); }
+  [[nodiscard]] bool can_store(std::size_t index) const {
+    return is_idle(streams_.upload()) &&
+           (!staging_.store().holds(index) || is_idle(streams_.compute()));
+  }
+
   /// Seconds that the GPU has spent on steps, as far as these have finished.
   [[nodiscard]] double device_seconds() { return compute_time_.seconds(); }
 

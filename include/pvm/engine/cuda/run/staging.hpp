@@ -92,6 +92,8 @@ class Staging {
   [[nodiscard]] DeviceFrameStore& store() noexcept { return store_; }
   [[nodiscard]] const DeviceFrameStore& store() const noexcept { return store_; }
 
+  /// Whether `stage` does not wait.
+  [[nodiscard]] bool is_free() const { return is_over(events().uploaded.get()); }
   /// Room for a block of `steps` steps, in the current slot. Waits until the slot's last block has
   /// been uploaded; the memory still holds its contents.
   [[nodiscard]] FrameBlock stage(int steps) {

@@ -25,9 +25,12 @@
 #include <pvm/core/error.hpp>
 #include <pvm/core/tags.hpp>
 #include <pvm/engine/compiled_for.hpp>
+#include <pvm/engine/cuda/device/check.hpp>
 #include <pvm/engine/cuda/device/facts.hpp>
+#include <pvm/engine/cuda/device/opened_memory.hpp>
 #include <pvm/engine/cuda/device/sides.cuh>
 #include <pvm/engine/cuda/run/launched.hpp>
+#include <pvm/engine/cuda/units/carrier.hpp>
 #include <pvm/engine/cuda/units/launcher.hpp>
 #include <pvm/engine/cuda/units/plan/plan.hpp>
 #include <pvm/engine/cuda/units/weights/stored_weights.hpp>
@@ -139,30 +142,47 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
     read_weights(state.weights);
     save_past(state);
   }
-  /// Where this shard's ring of records and its counters of begun steps are.
-  [[nodiscard]] std::uint32_t* past() const noexcept { return past_.get(); }
-  [[nodiscard]] unsigned int* begun() const noexcept { return begun_.get(); }
+  /// This shard's ring of records and its counters of begun steps, in whole pages if other ranks
+  /// open them.
+  [[nodiscard]] const detail::DeviceArray<std::uint32_t>& past() const noexcept { return past_; }
+  [[nodiscard]] const detail::DeviceArray<unsigned int>& begun() const noexcept { return begun_; }
   [[nodiscard]] int thread_blocks() const { return plan_.thread_blocks(); }
-  /// To be called once, when all shards have been made and before anything else.
+  [[nodiscard]] detail::units::OwnRecords records() const {
+    const detail::units::Arguments a = arguments(0);
+    detail::units::OwnRecords own{a.cursor, a.past, a.row_words, Sizes::record, {}};
+    for (std::uint32_t u = 0; u < net_.units.size(); ++u) {
+      if (plan_.has(u)) own.units.push_back(u);
+    }
+    return own;
+  }
+  /// One of the next two is to be called once, when all shards have been made and before anything
+  /// else. Peers are written to by the steps themselves.
   void connect(const detail::units::Peers& peers) {
     peers_ = peers;
     this->capture();
   }
-  /// The ring of records as it is on the device, [ring][row]; and its parts that belong to this
-  /// shard's units, copied from one such array to another.
+  /// A launch has one step, and behind it `carrier` tells the other shards. (Eagerly: a graph of
+  /// NCCL's work is not tried.)
+  void connect(const detail::units::RecordCarrier& carrier) {
+    options_.graph = false;
+    carrier_ = &carrier;
+    peers_.thread_blocks = static_cast<unsigned>(plan_.thread_blocks());
+  }
+  /// The ring of records as it is on the device, [ring][row].
   [[nodiscard]] std::vector<std::uint32_t> read_past() const { return streams_.download(past_); }
   void write_past(const std::vector<std::uint32_t>& words) const { streams_.write(past_, words); }
-  void copy_own_past(const std::vector<std::uint32_t>& from, std::vector<std::uint32_t>& to) const {
-    const auto copy = [&](std::size_t first, std::size_t words) {
+  /// Sets what such an array has of units of other shards to zeros.
+  void clear_past_of_others(std::vector<std::uint32_t>& past) const {
+    const auto clear = [&](std::size_t first, std::size_t words) {
       for (std::size_t row = 0; row < count(detail::units::ring); ++row, first += plan_.row_words) {
-        const auto at = static_cast<std::ptrdiff_t>(first);
-        std::copy_n(from.begin() + at, words, to.begin() + at);
+        std::fill_n(past.begin() + static_cast<std::ptrdiff_t>(first), words, 0U);
       }
     };
     for (std::size_t u = 0; u < net_.units.size(); ++u) {
-      if (!plan_.has(u)) continue;
-      copy(u * Sizes::record, Sizes::record);
-      if (u < this->patches()) copy(plan_.first_patch + u * plan_.patch_record, plan_.patch_record);
+      if (plan_.has(u)) continue;
+      clear(u * Sizes::record, Sizes::record);
+      if (u < this->patches())
+        clear(plan_.first_patch + u * plan_.patch_record, plan_.patch_record);
     }
   }
 
@@ -198,11 +218,12 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
   /// The bytes of device memory that the engine takes.
   [[nodiscard]] std::size_t memory_needed() const {
     using namespace detail::units;
-    const std::size_t words = 2 * stored_words() + list_words() + area_words() +
-                              count(ring) * (plan_.row_words + hidden_row()) +
-                              count(history) * (hidden_row() + plan_.outputs) + 2 * plan_.outputs +
-                              plan_.programs.size() + plan_.program_start.size() +
-                              detail::units::rounds + 2 * plan_.program_start.size() + 2;
+    const std::size_t words =
+        2 * stored_words() + list_words() + area_words() +
+        lent<std::uint32_t>(count(ring) * plan_.row_words) + count(ring) * hidden_row() +
+        count(history) * (hidden_row() + plan_.outputs) + 2 * plan_.outputs +
+        plan_.programs.size() + plan_.program_start.size() +
+        lent<unsigned int>(detail::units::rounds) + 2 * plan_.program_start.size() + 2;
     return words * 4 + score_size() * sizeof(double) + this->staging_bytes();
   }
   /// The same by purpose.
@@ -261,6 +282,11 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
   }
   [[nodiscard]] std::size_t area_words() const {
     return Sizes::streams ? net_.units.size() * Sizes::unit_words : 4;
+  }
+  /// The size of an array of `n` elements that other ranks open, if there are any.
+  template <class T>
+  [[nodiscard]] std::size_t lent(std::size_t n) const {
+    return options_.ranks != nullptr ? detail::in_whole_pages<T>(n) : n;
   }
   /// Three sums for each warp of each thread block.
   [[nodiscard]] std::size_t score_size() const {
@@ -330,12 +356,12 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
     lists_ = Array<std::uint32_t>(list_words());
     unit_areas_ = Array<std::uint32_t>(area_words());
     streams_.clear(unit_areas_);  // writing factors reads some words behind a unit's last row
-    past_ = Array<std::uint32_t>(count(ring) * plan_.row_words);
+    past_ = Array<std::uint32_t>(lent<std::uint32_t>(count(ring) * plan_.row_words));
     hidden_ = Array<float>(count(ring) * hidden_row());
     d0_ = Array<float>(count(history) * hidden_row());
     d1_ = Array<float>(count(history) * plan_.outputs);
     y_ = Array<float>(2 * plan_.outputs);
-    begun_ = Array<unsigned int>(detail::units::rounds);
+    begun_ = Array<unsigned int>(lent<unsigned int>(detail::units::rounds));
 #if defined(PVM_TIMELINE)
     const auto blocks = count(plan_.thread_blocks());
     marks_ = Array<unsigned long long>(blocks * count(Sizes::warps) * timeline_steps * part_count);
@@ -412,6 +438,7 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
   /// Launches up to `most` steps of the staged block of frames.
   void launch_steps(int most, cudaStream_t stream) const {
     launcher_.steps(arguments(most), stream);
+    if (carrier_ != nullptr) carrier_->carry(stream);
   }
 
   /// Computes W(step) into `weights_now_`.
@@ -571,15 +598,17 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
   Array<std::uint32_t> lists_, unit_areas_, past_;
   Array<float> hidden_, d0_, d1_, y_;
   Array<unsigned int> begun_, taken_;
-  detail::units::Peers peers_{};  // if `shards`
+  // If `shards`:
+  detail::units::Peers peers_{};
+  const detail::units::RecordCarrier* carrier_ = nullptr;
   // If `in_slots`:
   std::optional<detail::CacheSides> cache_;
   detail::units::Sides sides_;
   Array<std::uint8_t> sides_of_sms_;
   Array<std::uint32_t> order_;
 #if defined(PVM_TIMELINE)
-  /// Recorded steps of each launch. The first ones are left out, because warps do not begin a launch
-  /// together.
+  /// Recorded steps of each launch. The first ones are left out, because warps do not begin a
+  /// launch together.
   static constexpr int timeline_first = 16, timeline_steps = 8;
   Array<unsigned long long> marks_, clocks_;
   Array<std::uint32_t> sms_;

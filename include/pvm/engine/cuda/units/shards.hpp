@@ -3,7 +3,8 @@
 #pragma once
 
 /// A network of whole units over several shards, each on a GPU of its own or on a part of the
-/// multiprocessors of one: CudaShardsEngine. Include it from files that nvcc compiles.
+/// multiprocessors of one: CudaShardsEngine. All shards are in this process, or each is in a
+/// process of its own, the ranks. Include it from files that nvcc compiles.
 
 #include <algorithm>
 #include <cstddef>
@@ -21,8 +22,11 @@
 #include <pvm/engine/cuda/device/devices.hpp>
 #include <pvm/engine/cuda/device/facts.hpp>
 #include <pvm/engine/cuda/device/memory.hpp>
+#include <pvm/engine/cuda/units/carrier.hpp>
 #include <pvm/engine/cuda/units/engine.hpp>
+#include <pvm/engine/cuda/units/peers.hpp>
 #include <pvm/engine/engine.hpp>
+#include <pvm/engine/other_ranks.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/spec.hpp>
 
@@ -65,15 +69,22 @@ inline std::vector<int> devices_of_shards(const EngineOptions& options) {
 /// Thread blocks exchange records as those of `E` do (units/step/exchange.cuh), so that a network
 /// has the same bits as on one GPU with as many multiprocessors. In this thread every call makes
 /// the GPUs current that it needs, and then again the one that was.
+///
+/// With `EngineOptions::ranks` shard k is that of rank k, on its current GPU, and all ranks make
+/// the engine and call its functions together (EngineOptions::ranks says which). What they read is
+/// complete on rank 0: the others give what their shards have. If a rank is lost, functions throw
+/// Error (rank); steps on the GPU may wait for it for ever, so the process should end by _exit.
 template <class E>
 class CudaShardsEngine {
   using Shard = typename E::shard;
 
  public:
   using precision = typename E::precision;
-  /// The plan of the whole network, and the GPU of each shard.
+  /// The plan of the whole network; how many shards it has, and how many of them are on a GPU; and
+  /// the GPU of each shard of this process, whose numbers begin with `first`.
   struct Plan {
     typename E::Plan units;
+    std::size_t shards = 0, each = 0, first = 0;
     std::vector<int> devices;
   };
 
@@ -82,28 +93,18 @@ class CudaShardsEngine {
   /// Error (usage, device) if there are no such GPUs, or they cannot be divided so.
   static std::optional<Plan> plan(const Spec& spec, const EngineOptions& options,
                                   std::string& why) {
+    if (options.ranks != nullptr) return plan_of_rank(spec, *options.ranks, why);
     const std::vector<int> devices = detail::units::devices_of_shards(options);
     const std::set<int> different(devices.begin(), devices.end());
-    const auto each = static_cast<int>(devices.size() / different.size());
-    int multiprocessors = 0;
-    std::size_t shared = 0;
+    const std::size_t each = devices.size() / different.size();
+    std::vector<detail::units::ShardPlace> places;
     for (const int device : different) {
       const detail::OnDevice on(device);
-      const detail::DeviceFacts facts = detail::describe_device();
-      const bool first = multiprocessors == 0;
-      const int here = facts.multiprocessors / each;
-      multiprocessors = first ? here : std::min(multiprocessors, here);
-      shared = first ? facts.shared_bytes : std::min(shared, facts.shared_bytes);
+      places.push_back(detail::units::own_place());
     }
-    auto units = E::Plan::make(spec, make_connectome(spec),
-                               multiprocessors * static_cast<int>(devices.size()), shared, why,
-                               devices.size());
+    auto units = plan_units(spec, places, each, devices.size(), why);
     if (!units) return std::nullopt;
-    if (static_cast<std::size_t>(units->thread_blocks()) < devices.size()) {
-      why = "it has fewer units than there are shards";
-      return std::nullopt;
-    }
-    return Plan{std::move(*units), devices};
+    return Plan{std::move(*units), devices.size(), each, 0, devices};
   }
 
   /// `spec` must be valid and `batch` 1. Throws Error (usage, device, memory).
@@ -111,44 +112,40 @@ class CudaShardsEngine {
       : CudaShardsEngine(spec, plan_or_throw(spec, batch, options), options) {}
 
   /// `plan` must be that of `spec` and `options`. Throws Error (device, memory).
-  CudaShardsEngine(const Spec& spec, const Plan& plan, const EngineOptions& options) {
-    detail::connect_devices({plan.devices.begin(), plan.devices.end()});
-    const std::size_t count = plan.devices.size();
-    for (std::size_t k = 0; k < count; ++k) {
-      const detail::OnDevice on(plan.devices[k]);
-      shards_.push_back(
-          {plan.devices[k], std::make_unique<Shard>(spec, plan.units.part(k, count), options)});
+  CudaShardsEngine(const Spec& spec, const Plan& plan, const EngineOptions& options)
+      : ranks_(options.ranks), all_shards_(plan.shards), shards_of_device_(plan.each) {
+    if (ranks_ == nullptr) detail::connect_devices({plan.devices.begin(), plan.devices.end()});
+    together([&] {
+      for (std::size_t k = 0; k < plan.devices.size(); ++k) {
+        const detail::OnDevice on(plan.devices[k]);
+        auto part = plan.units.part(plan.first + k, plan.shards);
+        shards_.push_back(
+            {plan.devices[k], std::make_unique<Shard>(spec, std::move(part), options)});
+      }
+    });
+    try {
+      connect();
+      if (options.restored_next) return;
+      EngineState zeros;
+      zeros.weights.resize(connectome().weights);
+      restore(zeros);
+    } catch (...) {
+      end_shards();
+      throw;
     }
-    for (std::size_t k = 0; k < count; ++k) {
-      const detail::OnDevice on(plan.devices[k]);
-      engine(k).connect(peers_of(k));
-    }
-    if (options.restored_next) return;
-    EngineState zeros;
-    zeros.weights.resize(connectome().weights);
-    restore(zeros);
   }
   CudaShardsEngine(const CudaShardsEngine&) = delete;
   CudaShardsEngine& operator=(const CudaShardsEngine&) = delete;
-  /// Steps of one shard write to the memory of the others, so all end before any memory is freed.
-  ~CudaShardsEngine() {
-    int before = 0;
-    (void)cudaGetDevice(&before);
-    for (const OneShard& shard : shards_) shard.engine->stop();
-    for (OneShard& shard : shards_) {
-      (void)cudaSetDevice(shard.device);
-      shard.engine.reset();
-    }
-    (void)cudaSetDevice(before);
-  }
+  ~CudaShardsEngine() { end_shards(); }
 
   [[nodiscard]] std::uint64_t step() const noexcept { return first().step(); }
   [[nodiscard]] int batch() const noexcept { return first().batch(); }
   [[nodiscard]] const Connectome& connectome() const noexcept { return first().connectome(); }
   [[nodiscard]] int block_steps() const noexcept { return first().block_steps(); }
 
-  /// The first shard's room for frames, from which all shards upload them.
+  /// The first shard's room for frames, from which all shards of this process upload them.
   [[nodiscard]] FrameBlock stage(int steps) {
+    await([](const Shard& shard) { return shard.can_stage(); });
     staged_.clear();
     each([&](Shard& shard) { staged_.push_back(shard.stage(steps)); });
     return staged_.front();
@@ -156,7 +153,8 @@ class CudaShardsEngine {
 
   void run(const FrameBlock& block, Mode mode) {
     // The kernel that folds what a frozen network still lists reads records of all shards.
-    if (mode == Mode::freeze) synchronize();
+    if (mode == Mode::freeze) settle();
+    if (!block.squeezed.empty()) await_steps();  // uploads of floats are waited for
     std::vector<FrameBlock> blocks{block};
     for (std::size_t k = 1; k < shards_.size(); ++k) {
       FrameBlock own = part(staged_[k], 0, block.steps);
@@ -175,36 +173,40 @@ class CudaShardsEngine {
   void hold_rate(std::size_t layer, std::optional<float> rate) {
     each([&](Shard& shard) { shard.hold_rate(layer, rate); });
   }
+  /// Waits for the steps of this process.
   void synchronize() {
+    await_steps();
     each([](Shard& shard) { shard.synchronize(); });
   }
 
   /// The shards count all values alike, and each adds up the errors of its own units.
   [[nodiscard]] Score take_score() {
     synchronize();
+    std::vector<Score> scores;
+    each([&](Shard& shard) { scores.push_back(shard.take_score()); });
+    if (ranks_ != nullptr) scores = detail::of_all_ranks(*ranks_, scores.front());
     Score all;
-    each([&](Shard& shard) {
-      const Score own = shard.take_score();
+    for (const Score& own : scores) {
       all.prediction += own.prediction;
       all.persistence += own.persistence;
       all.loss += own.loss;
       all.pixels = own.pixels;
       all.outputs = own.outputs;
-    });
+    }
     return all;
   }
 
   void read_weights(std::span<float> out) {
-    each_settled([&](Shard& shard) { shard.read_weights(out); });
+    read(out, [&](Shard& shard) { shard.read_weights(out); });
   }
   void read_prediction(std::span<float> out) {
-    each_settled([&](Shard& shard) { shard.read_prediction(out); });
+    read(out, [&](Shard& shard) { shard.read_prediction(out); });
   }
   void read_hidden(std::span<float> out) {
-    each_settled([&](Shard& shard) { shard.read_hidden(out); });
+    read(out, [&](Shard& shard) { shard.read_hidden(out); });
   }
   void read_outputs(std::span<float> out) {
-    each_settled([&](Shard& shard) { shard.read_outputs(out); });
+    read(out, [&](Shard& shard) { shard.read_outputs(out); });
   }
 
   /// The whole state, for a checkpoint, which any number of shards continues: bit by bit if there
@@ -218,13 +220,22 @@ class CudaShardsEngine {
         state = shard.save();
       }
     });
+    if (ranks_ != nullptr) {
+      for (auto* values :
+           {&state->weights, &state->folded, &state->hidden, &state->squeezed, &state->frames,
+            &state->outputs, &state->hidden_gradients, &state->output_gradients}) {
+        detail::merge_ranks(*ranks_, std::span<float>(*values));
+      }
+    }
     return std::move(*state);
   }
+  /// `state` is the same on all ranks.
   void restore(const EngineState& state) {
-    synchronize();
-    each([&](Shard& shard) { shard.check(state); });
+    settle();
+    together([&] { each([&](Shard& shard) { shard.check(state); }); });
     each([&](Shard& shard) { shard.restore(state); });
     exchange_products();
+    if (ranks_ != nullptr) detail::meet(*ranks_);  // before a rank's steps write to the others
   }
 
   [[nodiscard]] std::string description() const {
@@ -232,10 +243,12 @@ class CudaShardsEngine {
     for (const OneShard& shard : shards_) {
       where += (where.empty() ? "" : ", ") + std::to_string(shard.device);
     }
-    return std::to_string(shards_.size()) + " shards on GPU " + where +
-           ", each: " + first().description();
+    const std::string shards = std::to_string(all_shards_) + " shards";
+    return (ranks_ == nullptr ? shards + " on GPU " : "shard of " + shards + ", here on GPU ") +
+           where + ", each: " + first().description() +
+           (carrier_ != nullptr ? ", records carried by NCCL" : "");
   }
-  /// The bytes of device memory that all shards take.
+  /// The bytes of device memory that the shards of this process take.
   [[nodiscard]] std::size_t memory_needed() const {
     std::size_t bytes = 0;
     for (const OneShard& shard : shards_) bytes += shard.engine->memory_needed();
@@ -252,11 +265,17 @@ class CudaShardsEngine {
     std::size_t room = not_stored;
     each([&](Shard& shard) {
       const std::size_t all = budget == share_of_free_memory ? detail::free_memory() / 2 : budget;
-      room = std::min(room, shard.reserve_frames(all / shards_of_device(), frames));
+      room = std::min(room, shard.reserve_frames(all / shards_of_device_, frames));
     });
+    if (ranks_ != nullptr) {
+      for (const std::size_t theirs : detail::of_all_ranks(*ranks_, room)) {
+        room = std::min(room, theirs);
+      }
+    }
     return room;
   }
   void store_frames(std::size_t first, std::span<const std::uint8_t> pixels) {
+    await([&](const Shard& shard) { return shard.can_store(first); });
     each([&](Shard& shard) { shard.store_frames(first, pixels); });
   }
   void read_frame(std::size_t index, std::span<std::uint8_t> pixels) const {
@@ -278,15 +297,49 @@ class CudaShardsEngine {
     throw Error(Fault::usage, "this network cannot be divided into shards: " + why);
   }
 
-  [[nodiscard]] Shard& engine(std::size_t k) { return *shards_[k].engine; }
-  [[nodiscard]] const Shard& first() const { return *shards_.front().engine; }
-  [[nodiscard]] std::size_t shards_of_device() const {
-    return static_cast<std::size_t>(std::count_if(
-        shards_.begin(), shards_.end(),
-        [&](const OneShard& shard) { return shard.device == shards_.front().device; }));
+  /// The plan for the GPUs of all ranks, the same on each: they are asked together.
+  static std::optional<Plan> plan_of_rank(const Spec& spec, OtherRanks& ranks, std::string& why) {
+    if (ranks.size() > detail::units::most_shards) {
+      throw Error(Fault::usage, "a network has " + std::to_string(detail::units::most_shards) +
+                                    " shards at most, and there are " +
+                                    std::to_string(ranks.size()) + " ranks; start fewer");
+    }
+    const auto places = detail::units::places_of_ranks(ranks);
+    std::size_t each = 0;
+    for (std::size_t k = 0; k < places.size(); ++k) {
+      each = std::max(each, detail::units::shards_beside(places, k));
+    }
+    auto units = plan_units(spec, places, each, places.size(), why);
+    if (!units) return std::nullopt;
+    return Plan{std::move(*units),
+                places.size(),
+                each,
+                static_cast<std::size_t>(ranks.rank()),
+                {detail::current_device()}};
+  }
+  /// The plan for `shards` shards on these GPUs, `each` on one at most.
+  static std::optional<typename E::Plan> plan_units(
+      const Spec& spec, const std::vector<detail::units::ShardPlace>& places, std::size_t each,
+      std::size_t shards, std::string& why) {
+    int multiprocessors = places.front().multiprocessors;
+    std::size_t shared = places.front().shared_bytes;
+    for (const detail::units::ShardPlace& place : places) {
+      multiprocessors = std::min(multiprocessors, place.multiprocessors);
+      shared = std::min(shared, place.shared_bytes);
+    }
+    const int of_shard = multiprocessors / static_cast<int>(each);
+    auto units = E::Plan::make(spec, make_connectome(spec), of_shard * static_cast<int>(shards),
+                               shared, why, shards);
+    if (!units) return std::nullopt;
+    if (static_cast<std::size_t>(units->thread_blocks()) >= shards) return units;
+    why = "it has fewer units than there are shards";
+    return std::nullopt;
   }
 
-  /// Calls work(shard) for one shard after the other, each with its GPU current.
+  [[nodiscard]] Shard& engine(std::size_t k) { return *shards_[k].engine; }
+  [[nodiscard]] const Shard& first() const { return *shards_.front().engine; }
+
+  /// Calls work(shard) for one shard of this process after the other, each with its GPU current.
   template <class Work>
   void each(Work work) {
     for (const OneShard& shard : shards_) {
@@ -297,36 +350,126 @@ class CudaShardsEngine {
   /// The same when all shards have done their steps, and so have all records of others.
   template <class Work>
   void each_settled(Work work) {
-    synchronize();
+    settle();
     each(work);
   }
+  /// Does `work`, and throws on all ranks what one of them throws.
+  template <class Work>
+  void together(Work work) {
+    if (ranks_ == nullptr) return work();
+    detail::on_all_ranks(*ranks_, work);
+  }
 
+  /// Waits until done(shard) is true of all shards of this process, if there are other ranks. CUDA
+  /// would wait for a lost rank for ever: so this comes before whatever waits for steps.
+  template <class Done>
+  void await(Done done) {
+    if (ranks_ == nullptr) return;
+    ranks_->wait_until([&] {
+      return std::all_of(shards_.begin(), shards_.end(),
+                         [&](const OneShard& shard) { return done(*shard.engine); });
+    });
+  }
+  void await_steps() {
+    await([](const Shard& shard) { return shard.is_done(); });
+  }
+  /// Waits for the steps of all shards.
+  void settle() {
+    synchronize();
+    if (ranks_ != nullptr) detail::meet(*ranks_);
+  }
+  /// Calls work(shard), which writes to `out` what a shard has.
+  template <class Work>
+  void read(std::span<float> out, Work work) {
+    if (ranks_ != nullptr) std::fill(out.begin(), out.end(), 0.0F);
+    each_settled(work);
+    if (ranks_ != nullptr) detail::merge_ranks(*ranks_, out);
+  }
+
+  /// Tells each shard where the others are.
+  void connect() {
+    if (ranks_ != nullptr) return connect_ranks();
+    for (std::size_t k = 0; k < shards_.size(); ++k) {
+      const detail::OnDevice on(shards_[k].device);
+      engine(k).connect(peers_of(k));
+    }
+  }
+  /// By the memory of the other ranks' GPUs, else by what carries records.
+  void connect_ranks() {
+    std::string why;
+    try {
+      opened_ = std::make_unique<detail::units::OpenedPeers>(
+          *ranks_, engine(0).past(), engine(0).begun(), engine(0).thread_blocks());
+    } catch (const Error& error) {  // on all ranks
+      if (error.fault() != Fault::device) throw;
+      why = error.what();
+    }
+    if (opened_ != nullptr) return together([&] { engine(0).connect(opened_->peers()); });
+    carrier_ = detail::units::make_carrier(*ranks_, engine(0).records(), why);
+    engine(0).connect(*carrier_);
+  }
   [[nodiscard]] detail::units::Peers peers_of(std::size_t k) {
     detail::units::Peers peers{};
     for (std::size_t i = 0; i < shards_.size(); ++i) {
       peers.thread_blocks += static_cast<unsigned>(engine(i).thread_blocks());
       if (i == k) continue;
-      peers.past[peers.count] = engine(i).past();
-      peers.begun[peers.count++] = engine(i).begun();
+      peers.past[peers.count] = engine(i).past().get();
+      peers.begun[peers.count++] = engine(i).begun().get();
     }
     return peers;
   }
+  /// Steps of one shard write to the memory of the others, so all end before any memory is freed.
+  void end_shards() noexcept {
+    if (ranks_ != nullptr && !leave_ranks()) return;
+    int before = 0;
+    (void)cudaGetDevice(&before);
+    for (const OneShard& shard : shards_) shard.engine->stop();
+    for (OneShard& shard : shards_) {
+      (void)cudaSetDevice(shard.device);
+      shard.engine.reset();
+    }
+    (void)cudaSetDevice(before);
+  }
+  /// Closes the memory of the other ranks, and returns when they have closed this one's. False if
+  /// one is lost: then steps may go on for ever, and all memory is left to the process's end.
+  bool leave_ranks() noexcept {
+    try {
+      settle();
+      opened_.reset();
+      carrier_.reset();
+      detail::meet(*ranks_);
+      return true;
+    } catch (...) {
+      (void)opened_.release();
+      (void)carrier_.release();
+      for (OneShard& shard : shards_) (void)shard.engine.release();
+      return false;
+    }
+  }
+
   /// Tells all shards the inner products that each has recomputed for its own units in `restore`.
   void exchange_products() {
     std::vector<std::uint32_t> all;
     each([&](Shard& shard) {
       std::vector<std::uint32_t> own = shard.read_past();
-      if (all.empty()) {
-        all = std::move(own);
-      } else {
-        shard.copy_own_past(own, all);
-      }
+      shard.clear_past_of_others(own);
+      all.resize(own.size());
+      for (std::size_t i = 0; i < own.size(); ++i) all[i] |= own[i];
     });
+    if (ranks_ != nullptr) {
+      detail::merge_ranks(*ranks_, std::span(all));
+      ranks_->broadcast(std::as_writable_bytes(std::span(all)));
+    }
     each([&](Shard& shard) { shard.write_past(all); });
   }
 
-  std::vector<OneShard> shards_;
+  OtherRanks* ranks_;
+  std::size_t all_shards_, shards_of_device_;
+  std::vector<OneShard> shards_;  // of this process
   std::vector<FrameBlock> staged_;
+  // If there are other ranks, one of these:
+  std::unique_ptr<detail::units::OpenedPeers> opened_;
+  std::unique_ptr<detail::units::RecordCarrier> carrier_;
 };
 
 }  // namespace pvm::inline v0
