@@ -39,6 +39,7 @@
 #include <pvm/io/file_names.hpp>
 #include <pvm/io/open.hpp>
 #include <pvm/io/original.hpp>
+#include <pvm/io/output_file.hpp>
 #include <pvm/io/preview.hpp>
 #include <pvm/io/write_zip.hpp>
 #include <pvm/pvm.hpp>
@@ -1031,6 +1032,9 @@ int run(const Arguments& a) {
   if (!a.write_zip.empty()) return write_zip(a);
   std::optional<pvm::TraceFile> trace;  // from here on, so that opening files is in it
   if (!a.trace.empty() && !a.dry_run) trace.emplace(a.trace);
+  if (!a.report_json.empty() && !a.dry_run) {
+    pvm::io::require_json_output(a.report_json, "the report");
+  }
   Plan plan = make_plan(a);
   if (!a.eval.empty()) return evaluate(a, plan);
   if (plan.checkpoint && plan.checkpoint->state.step >= plan.target) {
