@@ -39,11 +39,14 @@
 #include <pvm/io/file_names.hpp>
 #include <pvm/io/open.hpp>
 #include <pvm/io/original.hpp>
+#include <pvm/io/output_file.hpp>
 #include <pvm/io/preview.hpp>
 #include <pvm/io/write_zip.hpp>
 #include <pvm/pvm.hpp>
+#include <pvm/train/auto_run.hpp>
+#include <pvm/train/resumed_rate.hpp>
 
-#include "pvm_choose.hpp"
+#include "pvm_devices.hpp"
 #include "pvm_dry_run.hpp"
 #include "pvm_info.hpp"
 #include "pvm_live.hpp"
@@ -696,35 +699,11 @@ void check_rate(double rate) {
   if (!(rate >= 0 && rate <= 1000)) refuse("--rate must be a number from 0 to 1000");
 }
 
-/// Whether a checkpoint's run learns at `rate` in all layers that it has switched on.
-bool has_rate(const pvm::EngineState& state, double rate) {
-  return std::all_of(state.rates.begin(), state.rates.end(), [&](const pvm::Rates& layer) {
-    const bool off = layer.learning_rate == 0 && state.step < state.rates.size();
-    return off || layer.learning_rate == static_cast<float>(rate);
-  });
-}
-
-void set_rate(Plan& plan, double rate) {
-  if (plan.resumes() && !has_rate(plan.checkpoint->state, rate)) {
-    refuse("--rate is for new runs, a checkpoint's goes on at its own rates; leave --rate out");
-  }
+/// Makes the rate that of the run; `what` names it. A run that goes on must have it already.
+void set_rate(Plan& plan, double rate, const std::string& what) {
+  if (plan.resumes()) pvm::require_rate(*plan.checkpoint, rate, what);
   plan.spec = pvm::at_constant_rate(plan.spec, rate);
   if (plan.checkpoint) plan.checkpoint->spec = plan.spec;
-}
-
-/// --rate auto for a run that goes on: the rate of the checkpoint, whatever the spec says.
-void keep_rate(Plan& plan) {
-  const pvm::EngineState& state = plan.checkpoint->state;
-  const float rate = state.rates.empty() ? 0 : state.rates.front().learning_rate;
-  char text[32];  // the shortest number that is this rate, as it was written when the run began
-  const auto end = std::to_chars(text, text + sizeof text - 1, rate).ptr;
-  *end = '\0';
-  const double written = std::strtod(text, nullptr);
-  if (plan.checkpoint->chosen.find("rate ") == std::string::npos) {
-    refuse(
-        "--rate auto is for new runs, a checkpoint's goes on at its own rates; leave --rate out");
-  }
-  set_rate(plan, written);
 }
 
 /// Throws if another rank has other files than this one.
@@ -754,8 +733,10 @@ Plan make_plan(const Arguments& a) {
     plan.spec = plan.checkpoint->spec;
   }
   const bool resumes = plan.resumes();
-  if (rate) set_rate(plan, *rate);
-  if (a.rate == automatic && resumes) keep_rate(plan);
+  if (rate) set_rate(plan, *rate, "--rate");
+  if (a.rate == automatic && resumes) {
+    set_rate(plan, pvm::found_rate(*plan.checkpoint, "--rate auto"), "--rate auto");
+  }
   if (!a.script.empty()) plan.script = pvm::load_script(a.script);
   plan.target = a.steps_given ? static_cast<std::uint64_t>(a.steps) : plan.spec.steps;
   pvm::TrainerOptions& options = plan.options;
@@ -867,7 +848,7 @@ std::string settings_of(const Arguments& a, const Plan& plan) {
       {"precision", plan.precision},
       {"reduce", plan.options.reduce == pvm::Reduce::sum ? "sum" : "mean"}};
   if (a.rate == automatic) {
-    values["rate"] = choose_run::text_of(plan.spec.initial_learning_rate);
+    values["rate"] = pvm::rate_text(plan.spec.initial_learning_rate);
     values["rate-budget"] = "";
   }
   return a.settings(values);
@@ -989,23 +970,19 @@ int evaluate(const Arguments& a, Plan& plan) {
 
 /// Makes the choices that were left to the program, and says why in a line each.
 void choose(const Arguments& a, Plan& plan) {
-  const choose_run::Wanted wanted{.batch = a.batch == automatic,
-                                  .precision = a.precision == automatic,
-                                  .rate = a.rate == automatic,
-                                  .rate_budget = static_cast<std::uint64_t>(a.rate_budget)};
+  const pvm::AutoOptions wanted{.batch = a.batch == automatic,
+                                .precision = a.precision == automatic,
+                                .rate = a.rate == automatic,
+                                .rate_budget = static_cast<std::uint64_t>(a.rate_budget),
+                                .has_rate = a.rate_given};
   if (!wanted.any()) return;
   if (plan.resumes()) {
-    const std::string& before = plan.checkpoint->chosen;
-    pvm::log(pvm::Severity::info,
-             "auto: the run keeps the checkpoint's batch, precision and rate" +
-                 (before.empty() ? "" : ", which were chosen when it began: " + before));
+    pvm::log(pvm::Severity::info, "auto: " + pvm::kept_choices(*plan.checkpoint));
     return;
   }
   pvm::TrialRun run{plan.spec, plan.options, plan.precision, {}, nullptr};
-  if (wanted.precision) run.precision = "fp32";
   if (plan.checkpoint) run.start = &*plan.checkpoint;
-  const auto files = find_sources(a, plan.generated, 1);
-  plan.chosen = choose_run::by_trials(run, wanted, files, a.rate_given);
+  plan.chosen = pvm::choose_for(run, wanted, find_sources(a, plan.generated, 1)).chosen;
   plan.spec = run.spec;
   if (plan.checkpoint) plan.checkpoint->spec = run.spec;
   plan.options.batch = run.options.batch;
@@ -1049,6 +1026,9 @@ int run(const Arguments& a) {
   if (!a.write_zip.empty()) return write_zip(a);
   std::optional<pvm::TraceFile> trace;  // from here on, so that opening files is in it
   if (!a.trace.empty() && !a.dry_run) trace.emplace(a.trace);
+  if (!a.report_json.empty() && !a.dry_run) {
+    pvm::io::require_json_output(a.report_json, "the report");
+  }
   Plan plan = make_plan(a);
   if (!a.eval.empty()) return evaluate(a, plan);
   if (plan.checkpoint && plan.checkpoint->state.step >= plan.target) {
@@ -1227,8 +1207,8 @@ int program(int argc, char** argv) {
                        serve_command::serve);
   }
   if (first == "devices") {
-    return run_command(argc, argv, "Lists the GPUs of this machine.", choose_run::describe_devices,
-                       choose_run::devices);
+    return run_command(argc, argv, "Lists the GPUs of this machine.", devices_command::describe,
+                       devices_command::devices);
   }
   if (first == "plot") {
     return run_command(argc, argv, "Draws the learning curves of runs.", plot_command::describe,

@@ -108,8 +108,22 @@ inline void check_output(const char* option, const std::string& output,
     refuse(option + (" " + pvm::quote(output)) + " is a file that is read; choose another name");
   }
   if (const auto why = pvm::io::why_not_writable(output); !why.empty()) {
-    refuse(option + (" " + pvm::quote(output)) + " cannot be written: " + why);
+    refuse(option + (" " + pvm::quote(output)) + " cannot be written: " + why +
+           "; choose another place");
   }
+}
+
+/// Refuses a file for the tracker that would take the place of something else than a tracker: of a
+/// run, above all, which could not go on.
+inline void check_tracker(const Options& o) {
+  check_output("--save", o.save, {o.spec, o.file, o.truth});
+  std::error_code ignored;
+  if (o.save.empty() || !std::filesystem::exists(o.save, ignored)) return;
+  const auto refuse_file = [&](const std::string& why) {
+    refuse("--save " + pvm::quote(o.save) + " exists and " + why + "; choose another name");
+  };
+  if (!pvm::io::is_checkpoint(o.save)) refuse_file("is no file of a tracker");
+  if (pvm::io::SafetensorsReader(o.save).has("rates")) refuse_file("is a run that can go on");
 }
 
 constexpr const char* object_form = "NAME=PATH, as in ball=clips/ball/";
@@ -389,7 +403,7 @@ class TrackFilm {
 inline int track(const Options& o) {
   check_output("--out", o.out, inputs_of(o));
   check_output("--export", o.film, inputs_of(o));
-  check_output("--save", o.save, {});
+  check_tracker(o);
   check_output("--classes", o.classes, inputs_of(o));
   if (o.file.empty() && !(o.classes.empty() && o.truth.empty())) {
     refuse("--classes and --truth are about the clip of -f, and there is none");
@@ -514,6 +528,7 @@ inline nlohmann::json json_of(std::span<const pvm::readout::Compared> rows) {
 inline int evaluate(const Options& o) {
   check_output("--json", o.json, inputs_of(o));
   check_output("--plot", o.plot, inputs_of(o));
+  if (!o.plot.empty()) pvm::io::require_png_name(o.plot);
   if (o.train.empty() || o.test.empty()) {
     refuse("an evaluation needs labelled clips to learn from (--train) and others (--test)");
   }
@@ -534,6 +549,7 @@ inline int evaluate(const Options& o) {
   std::fputs(pvm::readout::comparison_text(rows).c_str(), stdout);
   if (!o.json.empty()) {
     const std::string text = json_of(rows).dump(2) + "\n";
+    pvm::io::make_directories_of(o.json);
     pvm::io::AtomicFile file(o.json);
     file.write(text.data(), text.size());
     file.commit(false);

@@ -17,7 +17,9 @@
 #include <pvm/core/error.hpp>
 
 #if defined(PVM_HTTPLIB)
+#include <pvm/infer/frozen_file.hpp>
 #include <pvm/infer/predictor.hpp>
+#include <pvm/io/original.hpp>
 #include <pvm/model/json.hpp>
 #include <pvm/serve/server.hpp>
 #include <pvm/serve/service.hpp>
@@ -79,6 +81,14 @@ pvm::serve::ServerOptions server_options(const Options& o) {
   return options;
 }
 
+pvm::Predictor load(const Options& o) {
+  std::optional<pvm::Spec> spec;
+  if (!o.spec.empty()) spec = pvm::load_spec(o.spec);
+  if (pvm::is_frozen(o.load)) return pvm::Predictor(pvm::load_frozen(o.load), predictor_options(o));
+  return pvm::Predictor(pvm::io::load_any_network(o.load, spec ? &*spec : nullptr),
+                        predictor_options(o));
+}
+
 }  // namespace
 
 int serve(const Options& o) {
@@ -89,12 +99,9 @@ int serve(const Options& o) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, signal);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
 
-  std::optional<pvm::Spec> spec;
-  if (!o.spec.empty()) spec = pvm::load_spec(o.spec);
   const pvm::serve::ServerOptions options = server_options(o);
-  pvm::serve::Service service(
-      pvm::Predictor::load(o.load, predictor_options(o), spec ? &*spec : nullptr),
-      {static_cast<std::size_t>(o.streams), std::chrono::seconds(o.idle)});
+  pvm::serve::Service service(load(o),
+                              {static_cast<std::size_t>(o.streams), std::chrono::seconds(o.idle)});
   {
     const pvm::serve::Server server(options, [&service](const pvm::serve::Request& request) {
       return service.answer(request);

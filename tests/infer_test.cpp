@@ -384,6 +384,38 @@ TEST_CASE("A closed stream's frames keep their turn", "[infer]") {
                  "the stream is closed; open another one"));
 }
 
+TEST_CASE("A stream is closed while other threads use it", "[infer]") {
+  const auto network = network_of(train_test::tiny_spec());
+  const Frame frame = frame_of(network.spec, 0, 0);
+  Predictor predictor(network, {.policy = pvm::Throughput(8, 1min), .stream_frames = 1});
+  Stream idle = predictor.open();  // because of it the others wait
+  for (int round = 0; round < 20; ++round) {
+    Stream stream = predictor.open();
+    auto first = predictor.submit(stream, frame);
+    std::string blocked;
+    std::thread waits([&] { blocked = error_of([&] { predictor.submit(stream, frame); }); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(round % 4));
+    CHECK(stream.is_open());
+    stream.close();
+    stream.close();
+    CHECK_FALSE(stream.is_open());
+    waits.join();
+    CHECK(blocked == "the stream is closed; open another one");
+    CHECK(error_of([&] { predictor.predict(stream, frame); }) == blocked);
+    idle.close();  // the frame that was there before has its turn
+    CHECK(first.get().frame == 0);
+    idle = predictor.open();
+  }
+  const std::size_t before = predictor.report().bytes;
+  std::vector<Stream> closed;  // that are kept, and take no memory
+  for (int i = 0; i < 50; ++i) {
+    closed.push_back(predictor.open());
+    closed.back().close();
+  }
+  CHECK(predictor.report().bytes == before);
+  CHECK(predictor.report().streams == 1);
+}
+
 TEST_CASE("A predictor that goes leaves no future without an answer", "[infer]") {
   const auto network = network_of(train_test::tiny_spec());
   const Frame frame = frame_of(network.spec, 0, 0);

@@ -124,6 +124,22 @@ TEST_CASE("A service answers for each stream", "[serve]") {
   CHECK(contains(service.summary(), "6 frames answered"));
 }
 
+TEST_CASE("A picture that has as many bytes as a frame is a picture", "[serve]") {
+  const std::size_t frame = train_test::tiny_spec().frame_size();
+  std::string file = "P6 10 10 255\n";  // and what follows its pixels, which decoders leave alone
+  file.resize(file.size() + 300, '\x80');
+  REQUIRE(file.size() < frame);
+  const std::string longer = file + std::string(frame - file.size(), '\0');
+  const auto prediction = [&](const std::string& body) {
+    Service service(pvm::Predictor(network()), {});
+    REQUIRE(service.answer({"PUT", "/streams/a", "", ""}).status == 201);
+    return body_of(
+        service.answer({"POST", "/streams/a/frames", body, "prediction=1"}))["prediction"];
+  };
+  CHECK(prediction(longer) == prediction(file));
+  CHECK(prediction(frame_of(1)) != prediction(file));
+}
+
 TEST_CASE("Streams that are idle are closed", "[serve]") {
   Service service(pvm::Predictor(network()), {.idle = 0s});
   CHECK(service.answer({"PUT", "/streams/a", "", ""}).status == 201);

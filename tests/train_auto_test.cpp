@@ -4,11 +4,13 @@
 // What is chosen by trials: rates, batches, precisions; and what is known of GPUs by name.
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <pvm/engine/choose.hpp>
@@ -17,12 +19,15 @@
 #include <pvm/io/synthetic.hpp>
 #include <pvm/model/schedule.hpp>
 #include <pvm/train/auto_rate.hpp>
+#include <pvm/train/auto_run.hpp>
 #include <pvm/train/auto_speed.hpp>
 #include <pvm/train/divergence.hpp>
 #include <pvm/train/last_pass.hpp>
+#include <pvm/train/resumed_rate.hpp>
 #include <pvm/train/speed_estimate.hpp>
 #include <pvm/train/trainer.hpp>
 #include <pvm/train/trial.hpp>
+#include <pvm/train/trial_stop.hpp>
 
 #include "catch.hpp"
 #include "train_helpers.hpp"
@@ -161,6 +166,70 @@ TEST_CASE("Batch and precision are chosen by what a second teaches", "[train]") 
   const auto one = pvm::choose_speed(run, {.precision = false, .seconds = 0.01});
   CHECK(one.trials.size() == 1);
   CHECK(one.chosen.precision == "fp32");
+}
+
+TEST_CASE("All choices are made at once, with a sentence for each", "[train]") {
+  auto run = auto_test::trial_run(1);
+  const auto chosen = pvm::choose_for(
+      run, {.batch = true, .precision = true, .rate = true, .rate_budget = 2'000, .seconds = 0.01},
+      {auto_test::ball(3)});
+  REQUIRE(chosen.why.size() == 2);
+  INFO(chosen.why[0] << "; " << chosen.why[1]);
+  CHECK(chosen.chosen == "batch " + std::to_string(run.options.batch) + ", precision " +
+                             run.precision + ", rate " +
+                             pvm::rate_text(run.spec.initial_learning_rate));
+  CHECK(chosen.why[0].starts_with("batch " + std::to_string(run.options.batch) + " in " +
+                                  run.precision));
+  CHECK(chosen.why[1] == pvm::find_rate(run, 2'000).why());
+  CHECK(run.spec.delay_each_layer_learning == 1);
+
+  // What is not to be chosen stays, and a batch alone is told that it needs a rate.
+  auto one = auto_test::trial_run(1);
+  const auto nothing = pvm::choose_for(one, {}, {auto_test::ball(3)});
+  CHECK((nothing.chosen.empty() && nothing.why.empty()));
+  const auto batch = pvm::choose_for(one, {.batch = true, .seconds = 0.01}, {auto_test::ball(3)});
+  CHECK(batch.chosen == "batch " + std::to_string(one.options.batch));
+  CHECK(one.precision == "fp32");
+  CHECK(one.spec.initial_learning_rate == auto_test::tiny_spec().initial_learning_rate);
+  if (one.options.batch > 1) CHECK(auto_test::contains(batch.why.back(), "higher rate"));
+
+  const auto refused = [&](const pvm::AutoOptions& options) {
+    return auto_test::error_of([&] { pvm::choose_for(one, options, {auto_test::ball(3)}); });
+  };
+  CHECK(auto_test::contains(refused({.rate = true, .rate_budget = 1'999}), "allow 2000 at least"));
+  one.options.mode = pvm::Mode::freeze;
+  CHECK(auto_test::contains(refused({.rate = true}), "the run is frozen"));
+}
+
+TEST_CASE("Trials end when somebody asks for it", "[train]") {
+  auto run = auto_test::trial_run(1);
+  pvm::TrialStop stop;
+  run.stop = &stop;
+  std::thread asks([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    stop.request();
+  });
+  const auto start = std::chrono::steady_clock::now();
+  CHECK_THROWS_AS(pvm::find_rate(run, 1'000'000'000), pvm::io::Stopped);
+  asks.join();
+  CHECK_THROWS_AS(pvm::choose_speed(run, {.seconds = 0.01}), pvm::io::Stopped);
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(20));
+}
+
+TEST_CASE("A run that goes on learns at its checkpoint's rate", "[train]") {
+  pvm::Trainer<> trainer(pvm::at_constant_rate(auto_test::tiny_spec(), 0.0325));
+  auto frames = auto_test::ball(3)();
+  trainer.fit(frames, pvm::Steps{20});
+  const auto plain = trainer.checkpoint();
+  pvm::require_rate(plain, 0.0325, "--rate");
+  CHECK(auto_test::error_of([&] { pvm::require_rate(plain, 0.04, "--rate"); }) ==
+        "--rate is for new runs, a checkpoint's goes on at its own rates; leave it out");
+  CHECK(auto_test::contains(auto_test::error_of([&] { pvm::found_rate(plain, "it"); }),
+                            "it is for new runs"));
+  CHECK(pvm::kept_choices(plain) == "the run keeps the checkpoint's batch, precision and rate");
+  trainer.note_choice("rate 0.0325");
+  CHECK(pvm::found_rate(trainer.checkpoint(), "it") == 0.0325);
+  CHECK(auto_test::contains(pvm::kept_choices(trainer.checkpoint()), "began: rate 0.0325"));
 }
 
 TEST_CASE("A batch without room in memory is left out", "[train]") {

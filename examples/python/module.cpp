@@ -9,10 +9,13 @@
 #include <future>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <pybind11/pybind11.h>
@@ -20,6 +23,8 @@
 #include <pybind11/stl/filesystem.h>
 
 #include <pvm/core/version.hpp>
+#include <pvm/engine/choose.hpp>
+#include <pvm/infer/frozen_file.hpp>
 #include <pvm/infer/predictor.hpp>
 #include <pvm/io/open.hpp>
 #include <pvm/io/original.hpp>
@@ -28,7 +33,8 @@
 #include <pvm/readout/tracker.hpp>
 
 #include "arrays.hpp"
-#include "python_source.hpp"
+#include "frames.hpp"
+#include "make_trainer.hpp"
 #include "trainer.hpp"
 
 namespace pvm_python {
@@ -37,9 +43,10 @@ namespace {
 using Box = std::tuple<float, float, float, float>;
 
 pvm::io::Checkpoint load_checkpoint(const std::filesystem::path& path, const py::object& spec) {
-  if (spec.is_none()) return pvm::io::load_any_checkpoint(path, nullptr);
-  const pvm::Spec named = spec_of(spec);
-  return pvm::io::load_any_checkpoint(path, &named);
+  std::optional<pvm::Spec> named;
+  if (!spec.is_none()) named = spec_of(spec);
+  const py::gil_scoped_release unlocked;
+  return pvm::io::load_any_checkpoint(path, named ? &*named : nullptr);
 }
 
 py::object box_of(const std::optional<pvm::io::Box>& box) {
@@ -69,19 +76,6 @@ void add_scores(py::class_<Moment>& type) {
 
 // ---------------------------------------------------------------------------------------- Trainer
 
-pvm::TrainerOptions trainer_options(int batch, std::uint64_t seed, int threads,
-                                    const std::string& backend, const std::string& reduce,
-                                    bool freeze) {
-  pvm::TrainerOptions options;
-  options.batch = batch;
-  options.seed = seed;
-  options.threads = threads;
-  options.backend = backend_of(backend);
-  options.reduce = reduce_of(reduce);
-  options.mode = freeze ? pvm::Mode::freeze : pvm::Mode::learn;
-  return options;
-}
-
 /// What `work` returns, computed while other threads of Python run.
 template <class Work>
 auto without_gil(const Work& work) {
@@ -89,33 +83,24 @@ auto without_gil(const Work& work) {
   return work();
 }
 
-/// From a spec (a path or a dict), or from a Checkpoint.
-Trainer make_trainer(const py::object& start, int batch, const std::string& precision,
-                     std::uint64_t seed, int threads, const std::string& backend,
-                     const std::string& reduce, bool freeze, std::optional<double> rate) {
-  pvm::TrainerOptions options = trainer_options(batch, seed, threads, backend, reduce, freeze);
-  if (py::isinstance<pvm::io::Checkpoint>(start)) {
-    const auto& checkpoint = start.cast<const pvm::io::Checkpoint&>();
-    if (rate) {
-      throw pvm::Error(pvm::Fault::usage,
-                       "rate is for new runs, a checkpoint's goes on at its own rates");
-    }
-    if (checkpoint.state.resumable()) options.batch = checkpoint.state.batch;
-    const py::gil_scoped_release unlocked;
-    return Trainer(checkpoint, precision.empty() ? checkpoint.precision : precision, options);
-  }
-  pvm::Spec spec = spec_of(start);
-  if (rate) spec = pvm::at_constant_rate(spec, *rate);
-  const py::gil_scoped_release unlocked;
-  return Trainer(spec, precision.empty() ? "fp32" : precision, options);
-}
-
 void add_trainer(py::module_& module) {
   using namespace py::literals;
   py::class_<Trainer>(module, "Trainer")
-      .def(py::init(&make_trainer), "start"_a, py::kw_only(), "batch"_a = 1, "precision"_a = "",
-           "seed"_a = 0, "threads"_a = 0, "backend"_a = "auto", "reduce"_a = "mean",
-           "freeze"_a = false, "rate"_a = py::none())
+      .def(py::init([](const py::object& start, std::variant<std::int64_t, std::string> batch,
+                       std::string precision, std::uint64_t seed, int threads, std::string backend,
+                       std::string reduce, bool freeze,
+                       std::optional<std::variant<double, std::string>> rate,
+                       std::optional<std::int64_t> rate_budget, py::object frames,
+                       std::optional<int> device, std::vector<int> devices, int shards) {
+             return make_trainer(
+                 start, {std::move(batch), std::move(precision), std::move(rate), rate_budget,
+                         std::move(frames), seed, threads, std::move(backend), std::move(reduce),
+                         freeze, device, std::move(devices), shards});
+           }),
+           "start"_a, py::kw_only(), "batch"_a = 1, "precision"_a = "", "seed"_a = 0,
+           "threads"_a = 0, "backend"_a = "auto", "reduce"_a = "", "freeze"_a = false,
+           "rate"_a = py::none(), "rate_budget"_a = py::none(), "frames"_a = py::none(),
+           "device"_a = py::none(), "devices"_a = std::vector<int>(), "shards"_a = 0)
       .def("fit", &Trainer::fit, "frames"_a, "steps"_a = py::none(), py::kw_only(),
            "callback"_a = py::none(), "every"_a = 1000, "checkpoints"_a = "",
            "save_every"_a = 100'000, "metrics"_a = "", "preview"_a = "", "progress"_a = false)
@@ -175,7 +160,22 @@ void add_trainer(py::module_& module) {
                                const auto shape = t.base().frame_shape();
                                return py::make_tuple(shape.height, shape.width, shape.channels);
                              })
+      .def_property_readonly("precision", &Trainer::precision)
+      .def_property_readonly("chosen", [](Trainer& t) { return t.base().chosen(); })
+      .def_property_readonly("why", &Trainer::why)
       .def_property_readonly("description", [](Trainer& t) { return t.use()->description(); });
+}
+
+/// The GPUs that this process sees, a dict for each, in the order of their numbers.
+py::list devices() {
+  using namespace py::literals;
+  py::list all;
+  for (const pvm::GpuInfo& gpu : pvm::gpus()) {
+    all.append(py::dict("index"_a = gpu.index, "name"_a = gpu.name, "memory"_a = gpu.memory,
+                        "multiprocessors"_a = gpu.multiprocessors,
+                        "capability"_a = py::make_tuple(gpu.capability / 10, gpu.capability % 10)));
+  }
+  return all;
 }
 
 // -------------------------------------------------------------------------------------- Predictor
@@ -219,24 +219,26 @@ struct Predictor {
   std::size_t side, channels, hidden, cells;
 };
 
-/// A result that comes later. It keeps its predictor alive.
+/// A result that comes later. It keeps its predictor alive. Several threads may wait for it, one of
+/// which gets it.
 struct Future {
+  Future(std::shared_ptr<Predictor> predictor, std::future<pvm::FrameResult> result)
+      : owner(std::move(predictor)), future(result.share()) {}
+
   std::shared_ptr<Predictor> owner;
-  std::future<pvm::FrameResult> future;
+  std::shared_future<pvm::FrameResult> future;
+  bool taken = false;  // changes with the GIL only
 
   [[nodiscard]] bool done() const {
-    return !future.valid() || future.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+    return taken || future.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
   }
   /// Waits, without the GIL; Ctrl-C and `timeout` (in seconds) end the wait.
   Result result(std::optional<double> timeout) {
-    if (!future.valid()) {
-      throw pvm::Error(pvm::Fault::usage, "the result was taken already; it is given once");
-    }
     using Clock = std::chrono::steady_clock;
     const auto start = Clock::now();
     while (!done()) {
       const std::chrono::duration<double> waited = Clock::now() - start;
-      if (timeout && waited.count() >= *timeout) {
+      if (timeout && !(waited.count() < *timeout)) {
         PyErr_SetString(PyExc_TimeoutError, "the result is not there yet");
         throw py::error_already_set();
       }
@@ -247,7 +249,12 @@ struct Future {
       }
       check_signals();
     }
-    return owner->result(future.get());
+    if (taken) {
+      throw pvm::Error(pvm::Fault::usage, "the result was taken already; it is given once");
+    }
+    taken = true;
+    // Nobody else has it, so its arrays need not be copied.
+    return owner->result(std::move(const_cast<pvm::FrameResult&>(future.get())));
   }
 };
 
@@ -293,8 +300,11 @@ std::shared_ptr<Predictor> load_predictor(const py::object& start, const py::obj
   std::optional<pvm::Spec> named;
   if (!spec.is_none()) named = spec_of(spec);
   const py::gil_scoped_release unlocked;
+  if (pvm::is_frozen(path)) {
+    return std::make_shared<Predictor>(pvm::Predictor(pvm::load_frozen(path), options));
+  }
   return std::make_shared<Predictor>(
-      pvm::Predictor::load(path, options, named ? &*named : nullptr));
+      pvm::Predictor(pvm::io::load_any_network(path, named ? &*named : nullptr), options));
 }
 
 pvm::Priority priority_of(const std::string& name) {
@@ -328,7 +338,7 @@ std::unique_ptr<Future> submit(const std::shared_ptr<Predictor>& p, pvm::Stream&
   const pvm::Priority urgency = priority_of(priority);
   if (!block) {
     auto future = p->predictor.try_submit(stream, pixels, urgency);
-    return future ? std::make_unique<Future>(Future{p, std::move(*future)}) : nullptr;
+    return future ? std::make_unique<Future>(p, std::move(*future)) : nullptr;
   }
   const auto step = std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::duration<double>(pvm::io::stop_seconds));
@@ -336,7 +346,7 @@ std::unique_ptr<Future> submit(const std::shared_ptr<Predictor>& p, pvm::Stream&
     {
       const py::gil_scoped_release unlocked;
       if (p->predictor.wait_for_room(stream, step)) {
-        return std::make_unique<Future>(Future{p, p->predictor.submit(stream, pixels, urgency)});
+        return std::make_unique<Future>(p, p->predictor.submit(stream, pixels, urgency));
       }
     }
     check_signals();
@@ -387,18 +397,30 @@ void add_predictor(py::module_& module) {
 
 // ------------------------------------------------------------- Sources, checkpoints, and trackers
 
+/// Throws Error (Fault::usage) if no frame has this shape.
+pvm::io::FrameShape readable_shape(int height, int width, int channels) {
+  constexpr int most = 1 << 15;
+  const bool sides = height >= 1 && width >= 1 && height <= most && width <= most;
+  if (sides && (channels == 1 || channels == 3)) return {height, width, channels};
+  throw pvm::Error(pvm::Fault::usage,
+                   "a frame that is read has 1 to 32768 rows and columns and 1 or 3 channels, and "
+                   "this is " +
+                       std::to_string(height) + " x " + std::to_string(width) + " x " +
+                       std::to_string(channels));
+}
+
 void add_sources(py::module_& module) {
   using namespace py::literals;
   py::class_<Source>(module, "Source")
       .def(
           "read",
           [](Source& source, int height, int width, int channels) {
-            const pvm::io::FrameShape shape{height, width, channels};
+            const pvm::io::FrameShape shape = readable_shape(height, width, channels);
+            const Reading reading(source);
             std::vector<std::uint8_t> pixels(shape.size());
-            pvm::io::FrameInfo info;
             {
               const py::gil_scoped_release unlocked;
-              info = source.source.next(shape, pixels);
+              source.source.next(shape, pixels);
             }
             const auto length = [](int n) { return static_cast<std::size_t>(n); };
             return as_array(std::move(pixels), {length(height), length(width), length(channels)});
@@ -448,6 +470,7 @@ void add_checkpoints(py::module_& module) {
       .def_property_readonly("step", [](const Checkpoint& c) { return c.state.step; })
       .def_property_readonly("batch", [](const Checkpoint& c) { return c.state.batch; })
       .def_property_readonly("precision", [](const Checkpoint& c) { return c.precision; })
+      .def_property_readonly("chosen", [](const Checkpoint& c) { return c.chosen; })
       .def_property_readonly("resumable", [](const Checkpoint& c) { return c.state.resumable(); })
       .def_property_readonly("has_readout", [](const Checkpoint& c) { return !c.extras.empty(); })
       .def_property_readonly("weights",
@@ -459,6 +482,7 @@ void add_checkpoints(py::module_& module) {
       .def(
           "save",
           [](const Checkpoint& c, const std::filesystem::path& path) {
+            const py::gil_scoped_release unlocked;
             pvm::io::make_directories_of(path);
             pvm::io::save_checkpoint(path, c);
           },
@@ -466,6 +490,43 @@ void add_checkpoints(py::module_& module) {
   module.def("load_checkpoint", &load_checkpoint, "path"_a, "spec"_a = py::none());
   module.def(
       "load_spec", [](const py::object& path) { return dict_of(spec_of(path)); }, "path"_a);
+}
+
+/// A tracker, for one thread at a time; others are refused.
+struct Tracker {
+  explicit Tracker(pvm::Tracker&& made) : tracker(std::move(made)) {}
+
+  struct Use {
+    std::unique_lock<std::mutex> lock;
+    pvm::Tracker& tracker;
+    pvm::Tracker* operator->() const { return &tracker; }
+  };
+  Use use() {
+    std::unique_lock lock(mutex, std::try_to_lock);
+    if (lock) return {std::move(lock), tracker};
+    throw pvm::Error(pvm::Fault::usage,
+                     "the tracker is working in another thread; wait until that has ended");
+  }
+
+  pvm::Tracker tracker;
+  std::mutex mutex;
+};
+
+/// The pixels of a frame, which must be of the tracker's size, because boxes are in its pixels.
+std::span<const std::uint8_t> pixels_for(pvm::Tracker& tracker, const py::array& array) {
+  if (array.ndim() != 2 && array.ndim() != 3) {
+    throw pvm::Error(pvm::Fault::usage, "a frame has 2 or 3 dimensions, [height, width, channels]");
+  }
+  const auto shape = tracker.frame_shape();
+  const auto channels = array.ndim() == 3 ? array.shape(2) : 1;
+  if (array.shape(0) == shape.height && array.shape(1) == shape.width &&
+      channels == shape.channels) {
+    return {static_cast<const std::uint8_t*>(array.data()), shape.size()};
+  }
+  throw pvm::Error(pvm::Fault::usage, "a tracker's frames are " + std::to_string(shape.height) +
+                                          " x " + std::to_string(shape.width) + " x " +
+                                          std::to_string(shape.channels) +
+                                          ", and boxes are in their pixels; resize both");
 }
 
 void add_tracker(py::module_& module) {
@@ -476,57 +537,52 @@ void add_tracker(py::module_& module) {
       .def_property_readonly("box", [](const pvm::Found& found) {
         return box_of(found.present ? std::optional(found.box) : std::nullopt);
       });
-  const auto pixels = [](pvm::Tracker& tracker, const py::array& array) {
-    if (array.ndim() != 2 && array.ndim() != 3) {
-      throw pvm::Error(pvm::Fault::usage,
-                       "a frame has 2 or 3 dimensions, [height, width, channels]");
-    }
-    const auto shape = tracker.frame_shape();
-    const auto channels = array.ndim() == 3 ? array.shape(2) : 1;
-    if (array.shape(0) == shape.height && array.shape(1) == shape.width &&
-        channels == shape.channels) {
-      return std::span(static_cast<const std::uint8_t*>(array.data()), shape.size());
-    }
-    throw pvm::Error(pvm::Fault::usage, "a tracker's frames are " + std::to_string(shape.height) +
-                                            " x " + std::to_string(shape.width) + " x " +
-                                            std::to_string(shape.channels) +
-                                            ", and boxes are in their pixels; resize both");
-  };
-  py::class_<pvm::Tracker>(module, "Tracker")
+  py::class_<Tracker>(module, "Tracker")
       .def(py::init([](const pvm::io::Checkpoint& network, int threads) {
              pvm::TrackerOptions options;
              options.threads = threads;
-             return std::make_unique<pvm::Tracker>(network, options);
+             const py::gil_scoped_release unlocked;
+             return std::make_unique<Tracker>(pvm::Tracker(network, options));
            }),
            "network"_a, py::kw_only(), "threads"_a = 0)
       .def_static(
           "load",
           [](const std::filesystem::path& path) {
-            return std::make_unique<pvm::Tracker>(pvm::Tracker::load(path));
+            const py::gil_scoped_release unlocked;
+            return std::make_unique<Tracker>(pvm::Tracker::load(path));
           },
           "path"_a)
       .def(
           "learn",
-          [pixels](pvm::Tracker& tracker, const py::handle& frame, const std::optional<Box>& box) {
+          [](Tracker& t, const py::handle& frame, const std::optional<Box>& box) {
+            const auto tracker = t.use();
             const py::array array = pixels_of(frame);
-            const auto bytes = pixels(tracker, array);
+            const auto bytes = pixels_for(tracker.tracker, array);
             const py::gil_scoped_release unlocked;
-            tracker.learn(bytes, label_of(box));
+            tracker->learn(bytes, label_of(box));
           },
           "frame"_a, "box"_a)
       .def(
           "track",
-          [pixels](pvm::Tracker& tracker, const py::handle& frame) {
+          [](Tracker& t, const py::handle& frame) {
+            const auto tracker = t.use();
             const py::array array = pixels_of(frame);
-            const auto bytes = pixels(tracker, array);
+            const auto bytes = pixels_for(tracker.tracker, array);
             const py::gil_scoped_release unlocked;
-            return tracker.track(bytes);
+            return tracker->track(bytes);
           },
           "frame"_a)
-      .def("reset", &pvm::Tracker::reset)
-      .def("save", &pvm::Tracker::save, "path"_a)
-      .def_property_readonly("frame_shape", [](pvm::Tracker& tracker) {
-        const auto shape = tracker.frame_shape();
+      .def("reset", [](Tracker& t) { t.use()->reset(); })
+      .def(
+          "save",
+          [](Tracker& t, const std::filesystem::path& path) {
+            const auto tracker = t.use();
+            const py::gil_scoped_release unlocked;
+            tracker->save(path);
+          },
+          "path"_a)
+      .def_property_readonly("frame_shape", [](Tracker& t) {
+        const auto shape = t.tracker.frame_shape();
         return py::make_tuple(shape.height, shape.width, shape.channels);
       });
 }
@@ -542,7 +598,8 @@ void add_error(py::module_& module) {
       static const std::map<pvm::Fault, const char*> names = {
           {pvm::Fault::usage, "usage"},   {pvm::Fault::spec, "spec"},
           {pvm::Fault::source, "source"}, {pvm::Fault::checkpoint, "checkpoint"},
-          {pvm::Fault::device, "device"}, {pvm::Fault::memory, "memory"}};
+          {pvm::Fault::device, "device"}, {pvm::Fault::memory, "memory"},
+          {pvm::Fault::rank, "rank"}};
       const py::object raised = py::handle(*error)(fault.what());
       raised.attr("fault") = names.at(fault.fault());
       PyErr_SetObject(error->ptr(), raised.ptr());
@@ -562,6 +619,7 @@ PYBIND11_MODULE(_pvm, module) {
   add_sources(module);
   add_checkpoints(module);
   add_trainer(module);
+  module.def("devices", &devices);
   add_predictor(module);
   add_tracker(module);
 }

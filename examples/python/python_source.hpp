@@ -25,8 +25,15 @@ namespace pvm_python {
 /// that can be iterated over must not end. Takes the GIL for each frame.
 class PythonSource {
  public:
+  static constexpr const char* its_name = "python";
+
   /// Called with the GIL. Throws Error (Fault::usage) if `frames` cannot be iterated over.
   explicit PythonSource(py::object frames) {
+    if (is_one_frame(frames)) {
+      throw pvm::Error(pvm::Fault::usage,
+                       "these are no frames but one: a sequence has one dimension more, [frames, "
+                       "height, width, channels]");
+    }
     const bool indexed = py::hasattr(frames, "__getitem__") && py::hasattr(frames, "__len__");
     if (indexed) {
       length_ = py::len(frames);
@@ -80,9 +87,20 @@ class PythonSource {
   }
   [[nodiscard]] std::optional<std::uint64_t> length() const { return length_; }
   [[nodiscard]] std::uint64_t skipped() const { return 0; }
-  [[nodiscard]] std::string name() const { return "python"; }
+  [[nodiscard]] static std::string name() { return its_name; }
+  /// It needs no thread that reads ahead, which could only wait for the GIL.
+  [[nodiscard]] static bool read_ahead(std::size_t) { return true; }
 
  private:
+  /// An array of one frame would be taken for a sequence of its rows.
+  static bool is_one_frame(const py::object& frames) {
+    if (!py::hasattr(frames, "ndim") || !py::hasattr(frames, "shape")) return false;
+    const auto dimensions = frames.attr("ndim").cast<int>();
+    if (dimensions != 3) return dimensions < 3;
+    const auto last = frames.attr("shape").attr("__getitem__")(2).cast<py::ssize_t>();
+    return last == 1 || last == 3 || last == 4;
+  }
+
   py::object next_object() {
     if (length_) return frames_[py::int_(position_.frame)];
     PyObject* next = PyIter_Next(frames_.ptr());

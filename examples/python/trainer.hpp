@@ -4,13 +4,9 @@
 
 /// The Trainer as a Python type.
 
-#include <atomic>
-#include <cmath>
-#include <csignal>
 #include <cstdint>
 #include <exception>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -21,22 +17,17 @@
 
 #include <pybind11/pybind11.h>
 
-#include <signal.h>
-
-#include <pvm/io/deal.hpp>
-#include <pvm/io/open.hpp>
+#include <pvm/io/any_source.hpp>
 #include <pvm/io/preview.hpp>
 #include <pvm/pvm.hpp>
+#include <pvm/train/auto_run.hpp>
+#include <pvm/train/precisions.hpp>
 
 #include "arrays.hpp"
-#include "python_source.hpp"
+#include "frames.hpp"
+#include "interrupt.hpp"
 
 namespace pvm_python {
-
-/// A source of the library, which Python may also read by itself.
-struct Source {
-  pvm::io::AnySource source;
-};
 
 /// What a callback of Python sees, and what `fit` returns.
 struct Moment {
@@ -45,44 +36,6 @@ struct Moment {
   pvm::Score score;
   bool cut_short = false;
   std::uint64_t skipped = 0;
-};
-
-/// Lets Ctrl-C stop a `fit` of the main thread: Python's handler notes the signal as ever, and the
-/// trainer is asked to stop, so that checkpoints are saved before KeyboardInterrupt is raised.
-class StopOnInterrupt {
- public:
-  explicit StopOnInterrupt(pvm::TrainerBase& trainer) {
-    struct sigaction now {};
-    const bool handled = ::sigaction(SIGINT, nullptr, &now) == 0 && now.sa_handler != SIG_DFL &&
-                         now.sa_handler != SIG_IGN && (now.sa_flags & SA_SIGINFO) == 0;
-    pvm::TrainerBase* nobody = nullptr;
-    if (!handled || !running().compare_exchange_strong(nobody, &trainer)) return;
-    before() = now;
-    struct sigaction ours = now;
-    ours.sa_handler = [](int signal) {
-      before().sa_handler(signal);
-      if (pvm::TrainerBase* stopped = running().load()) stopped->request_stop();
-    };
-    installed_ = ::sigaction(SIGINT, &ours, nullptr) == 0;
-  }
-  ~StopOnInterrupt() {
-    if (!installed_) return;
-    ::sigaction(SIGINT, &before(), nullptr);
-    running().store(nullptr);
-  }
-  StopOnInterrupt(const StopOnInterrupt&) = delete;
-  StopOnInterrupt& operator=(const StopOnInterrupt&) = delete;
-
- private:
-  static std::atomic<pvm::TrainerBase*>& running() {
-    static std::atomic<pvm::TrainerBase*> trainer{nullptr};
-    return trainer;
-  }
-  static struct sigaction& before() {
-    static struct sigaction action {};
-    return action;
-  }
-  bool installed_ = false;
 };
 
 /// Calls a function of Python every `every` steps. If it raises, the run stops, and its exception
@@ -135,7 +88,7 @@ inline pvm::BackendChoice backend_of(const std::string& name) {
                    "backend " + pvm::quote(name) + " is unknown; allowed: auto, cuda, host");
 }
 inline pvm::Reduce reduce_of(const std::string& name) {
-  if (name == "mean") return pvm::Reduce::mean;
+  if (name == "mean" || name.empty()) return pvm::Reduce::mean;
   if (name == "sum") return pvm::Reduce::sum;
   throw pvm::Error(pvm::Fault::usage,
                    "reduce " + pvm::quote(name) + " is unknown; allowed: mean, sum");
@@ -150,19 +103,11 @@ inline std::uint64_t count_of(const char* what, std::int64_t number) {
 class Trainer {
  public:
   template <class Start>  // a Spec or a Checkpoint
-  Trainer(const Start& start, const std::string& precision, const pvm::TrainerOptions& options) {
-    if (precision == "fp32") {
-      make<pvm::fp32>(start, options);
-    } else if (precision == "tf32") {
-      make<pvm::tf32>(start, options);
-    } else if (precision == "bf16") {
-      make<pvm::bf16>(start, options);
-    } else if (precision == "fp16") {
-      make<pvm::fp16>(start, options);
-    } else {
-      throw pvm::Error(pvm::Fault::usage, "precision " + pvm::quote(precision) +
-                                              " is unknown; allowed: fp32, tf32, bf16, fp16");
-    }
+  Trainer(const Start& start, const std::string& precision, const pvm::TrainerOptions& options)
+      : precision_(precision), device_(options.device) {
+    pvm::with_precision(precision, [&]<class Precision>() {
+      base_ = std::make_shared<pvm::Trainer<Precision, pvm::dynamic>>(start, options);
+    });
   }
 
   pvm::TrainerBase& base() { return *base_; }
@@ -175,19 +120,36 @@ class Trainer {
   };
   Use use() {
     std::unique_lock lock(*mutex_, std::try_to_lock);
-    if (lock) return {std::move(lock), *base_};
-    throw pvm::Error(pvm::Fault::usage,
-                     "the trainer is running in another thread; wait until that has ended");
+    if (!lock) {
+      throw pvm::Error(pvm::Fault::usage,
+                       "the trainer is running in another thread; wait until that has ended");
+    }
+    use_its_gpu();
+    return {std::move(lock), *base_};
+  }
+
+  [[nodiscard]] const std::string& precision() const { return precision_; }
+  /// Why trials have chosen what they have: sentences.
+  [[nodiscard]] const std::vector<std::string>& why() const { return why_; }
+  void note_choice(const pvm::AutoChoice& choice) {
+    if (!choice.chosen.empty()) base_->note_choice(choice.chosen);
+    why_ = choice.why;
   }
 
   Moment fit(const py::object& frames, std::optional<std::int64_t> steps,
-             const py::object& callback, std::int64_t every, const std::string& checkpoints,
-             std::int64_t save_every, const std::string& metrics, const std::string& preview,
+             const py::object& callback, std::int64_t every,
+             const std::filesystem::path& checkpoints, std::int64_t save_every,
+             const std::filesystem::path& metrics, const std::filesystem::path& preview,
              bool progress) {
     const Use trainer = use();
+    const InFit in_fit(in_fit_, "fit");
     if (every < 1) {
       throw pvm::Error(pvm::Fault::usage,
                        "every is " + std::to_string(every) + "; allowed: 1 or more");
+    }
+    if (!callback.is_none() && PyCallable_Check(callback.ptr()) == 0) {
+      throw pvm::Error(pvm::Fault::usage,
+                       "the callback cannot be called; give a function of one Moment");
     }
     CallPython function(callback.is_none() ? py::object() : callback, count_of("every", every));
     pvm::Optionally<pvm::Checkpoints> saved;
@@ -195,15 +157,17 @@ class Trainer {
     pvm::Optionally<pvm::io::Preview> shown;
     pvm::Optionally<pvm::Progress> printed;
     if (!checkpoints.empty()) {
-      saved.callback.emplace(checkpoints, count_of("save_every", save_every));
+      saved.callback.emplace(checkpoints.string(), count_of("save_every", save_every));
     }
     if (!metrics.empty()) written.callback.emplace(metrics, count_of("every", every));
     if (!preview.empty()) shown.callback.emplace(preview, count_of("every", every));
     if (progress) printed.callback.emplace(count_of("every", every));
     pvm::LastPass last{count_of("every", every)};
     const pvm::Steps target{steps ? count_of("steps", *steps) : trainer->spec().steps};
-    std::vector<pvm::io::AnySource> sources = sources_of(frames);
-    const StopOnInterrupt stop(trainer.base);
+    Frames all(frames);
+    std::vector<pvm::io::AnySource> sources =
+        all.sources(static_cast<std::size_t>(trainer->batch()));
+    const StopOnInterrupt stop([&trainer] { trainer->request_stop(); });
     pvm::FitResult result;
     const std::uint64_t begin = trainer->step();
     {
@@ -219,6 +183,7 @@ class Trainer {
   /// Runs the steps of frames that Python has.
   void run(const py::handle& frames) {
     const Use trainer = use();
+    const InFit in_fit(in_fit_, "run");
     const py::array array = pixels_of(frames);
     const auto shape = trainer->frame_shape();
     std::vector<std::uint8_t> room;
@@ -246,9 +211,30 @@ class Trainer {
   }
 
  private:
-  template <class Precision, class Start>
-  void make(const Start& start, const pvm::TrainerOptions& options) {
-    base_ = std::make_shared<pvm::Trainer<Precision, pvm::dynamic>>(start, options);
+  /// Refuses to take steps within steps: callbacks and sources of a `fit` are of its thread.
+  struct InFit {
+    InFit(bool& flag, const char* what) : inside(flag) {
+      if (inside) {
+        throw pvm::Error(pvm::Fault::usage, std::string("the trainer's steps are running; ") +
+                                                what +
+                                                " cannot be called by their callbacks or "
+                                                "sources");
+      }
+      inside = true;
+    }
+    ~InFit() { inside = false; }
+    InFit(const InFit&) = delete;
+    InFit& operator=(const InFit&) = delete;
+    bool& inside;
+  };
+
+  /// Makes the trainer's GPU that of this thread. Looks for it only if the thread had another one,
+  /// because that takes longer than a step.
+  void use_its_gpu() const {
+    thread_local int current = -1;
+    if (device_ < 0 || device_ == current) return;
+    pvm::use_gpu(device_);
+    current = device_;
   }
 
   static bool ends_in(const py::array& array, const pvm::io::FrameShape& shape) {
@@ -257,52 +243,12 @@ class Trainer {
            array.shape(n - 1) == shape.channels;
   }
 
-  /// The sources of a `fit`, one for each sequence of the batch.
-  std::vector<pvm::io::AnySource> sources_of(const py::object& frames) {
-    const auto batch = static_cast<std::size_t>(base_->batch());
-    const bool list = py::isinstance<py::list>(frames) || py::isinstance<py::tuple>(frames);
-    std::vector<py::object> all;
-    if (list && !of_arrays(frames)) {
-      for (const py::handle one : frames) all.push_back(py::reinterpret_borrow<py::object>(one));
-    } else {
-      all.push_back(frames);
-    }
-    std::vector<pvm::io::Opener> paths;
-    std::vector<pvm::io::AnySource> sources;
-    for (const py::object& one : all) {
-      if (is_path(one)) {
-        paths.push_back(
-            pvm::io::opener(py::module_::import("os").attr("fspath")(one).cast<std::string>()));
-      } else if (py::isinstance<Source>(one)) {
-        sources.push_back(pvm::io::AnySource::refer(one.cast<Source&>().source));
-      } else {
-        sources.emplace_back(PythonSource(one));
-      }
-    }
-    if (!paths.empty() && sources.empty()) {
-      const py::gil_scoped_release unlocked;
-      return pvm::io::deal(std::move(paths), batch);
-    }
-    if (!paths.empty() || sources.size() != batch) {
-      throw pvm::Error(pvm::Fault::usage,
-                       "a batch of " + std::to_string(batch) +
-                           " takes as many sources, or a list of paths; this is a list of " +
-                           std::to_string(all.size()));
-    }
-    return sources;
-  }
-  /// Whether a list is one of frames, so that it is one source.
-  static bool of_arrays(const py::object& list) {
-    if (py::len(list) == 0) return false;
-    const py::object first = list[py::int_(0)];
-    return py::hasattr(first, "ndim") && first.attr("ndim").cast<int>() < 4;
-  }
-  static bool is_path(const py::object& object) {
-    return py::isinstance<py::str>(object) || py::hasattr(object, "__fspath__");
-  }
-
   std::shared_ptr<pvm::TrainerBase> base_;
+  std::string precision_;
+  int device_;  // the number of its GPU; -1: it has none, or several
+  std::vector<std::string> why_;
   std::unique_ptr<std::recursive_mutex> mutex_ = std::make_unique<std::recursive_mutex>();
+  bool in_fit_ = false;
   std::optional<pvm::TrainerBase::Stepped> stepped_;
 };
 

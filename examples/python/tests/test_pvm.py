@@ -10,13 +10,15 @@ import subprocess
 import sys
 import threading
 import time
+import zipfile
 
 import numpy as np
 import pytest
 
 import pvm
 
-TINY = pathlib.Path(__file__).parents[3] / "model_zoo" / "tiny.json"
+ZOO = pathlib.Path(__file__).parents[3] / "model_zoo"
+TINY = ZOO / "tiny.json"
 
 
 def spec():
@@ -80,8 +82,153 @@ def test_a_batch_takes_a_source_for_each_sequence():
     assert trainer.prediction().shape[0] == 2
     trainer.run(np.stack([frames(3, seed=1), frames(3, seed=2)], axis=1))
     assert trainer.step == 13
-    with pytest.raises(pvm.Error, match="a batch of 2 takes as many sources"):
-        trainer.fit(frames(5), 20)
+    for wrong in (iter(frames(5)), pvm.synthetic(), [pvm.synthetic()] * 3, []):
+        with pytest.raises(pvm.Error, match="a batch of 2 takes as many sources"):
+            trainer.fit(wrong, 20)
+
+
+def test_a_sequence_is_dealt_to_a_batch():
+    data = frames(12)
+    dealt = pvm.Trainer(TINY, batch=3, rate=0.01)
+    dealt.fit(data, 4)
+    by_hand = pvm.Trainer(TINY, batch=3, rate=0.01)
+    by_hand.fit([data[:4], data[4:8], data[8:]], 4)
+    np.testing.assert_array_equal(dealt.weights(), by_hand.weights())
+
+
+def choose(start=TINY, **options):
+    """A trainer with choices that trials on generated frames make."""
+    options = {"threads": 1, "backend": "host", "frames": pvm.synthetic(frames=200), **options}
+    return pvm.Trainer(start, **options)
+
+
+def test_batch_precision_and_rate_are_chosen_by_trials(tmp_path):
+    trainer = choose(batch="auto", precision="auto", rate="auto", rate_budget=2000)
+    rate = trainer.spec["initial_learning_rate"]
+    batch, precision = trainer.batch, trainer.precision
+    assert precision in ("fp32", "bf16", "fp16") and 1 <= batch <= 50
+    assert trainer.chosen == f"batch {batch}, precision {precision}, rate {rate:g}"
+    speed, found = trainer.why
+    assert speed.startswith(f"batch {batch} in {precision}: ") and " worth " in speed
+    assert found.startswith(f"rate {rate:g}: ") and " trials, " in found
+
+    # A run has the same bits as one for which the same is written by hand.
+    by_hand = pvm.Trainer(TINY, batch=batch, precision=precision, rate=rate)
+    assert by_hand.chosen == "" and by_hand.why == []
+    for each in (trainer, by_hand):
+        each.fit(frames(60), 20)
+    np.testing.assert_array_equal(trainer.weights(), by_hand.weights())
+
+    # The checkpoint holds the choice, and a run that goes on keeps it.
+    trainer.save(tmp_path / "run.safetensors")
+    saved = pvm.load_checkpoint(tmp_path / "run.safetensors")
+    assert saved.chosen == trainer.chosen
+    again = pvm.Trainer(saved, batch="auto", precision="auto", rate="auto")
+    assert (again.batch, again.precision, again.chosen) == (batch, precision, trainer.chosen)
+    assert again.why == [
+        "the run keeps the checkpoint's batch, precision and rate, which were chosen when it "
+        "began: " + trainer.chosen
+    ]
+    assert pvm.Trainer(saved, rate=rate).step == 20
+    with pytest.raises(pvm.Error, match="rate is for new runs"):
+        pvm.Trainer(saved, rate=2 * rate)
+    by_hand = pvm.Trainer(by_hand.checkpoint())
+    again.fit(frames(60), 30)
+    by_hand.fit(frames(60), 30)
+    np.testing.assert_array_equal(again.weights(), by_hand.weights())
+
+
+def test_one_choice_leaves_the_others_alone():
+    rate = choose(rate="auto", rate_budget=2000, batch=2, precision="bf16")
+    assert rate.batch == 2 and rate.precision == "bf16"
+    assert rate.chosen == f"rate {rate.spec['initial_learning_rate']:g}"
+    assert rate.chosen == choose(rate="auto", rate_budget=2000, batch=2, precision="bf16").chosen
+    precision = choose(precision="auto", batch=3, rate=0.01)
+    assert precision.batch == 3 and precision.chosen == f"precision {precision.precision}"
+    batch = choose(batch="auto")
+    assert batch.precision == "fp32" and batch.chosen == f"batch {batch.batch}"
+    assert batch.spec["initial_learning_rate"] == spec()["initial_learning_rate"]
+
+
+def test_trials_take_frames_as_fit_does_and_leave_sources_where_they_are():
+    source = pvm.synthetic(seed=3, frames=300)
+    source.read(20, 20)
+    data = frames(60)
+    options = {"rate": "auto", "rate_budget": 2000, "threads": 1}
+    chosen = {
+        how: pvm.Trainer(TINY, frames=given, **options).chosen
+        for how, given in {
+            "array": data,
+            "list of frames": list(data),
+            "list of one": [data],
+            "source": source,
+        }.items()
+    }
+    assert chosen["array"] == chosen["list of frames"] == chosen["list of one"]
+    other = pvm.synthetic(seed=3, frames=300)
+    other.read(20, 20)
+    np.testing.assert_array_equal(source.read(20, 20), other.read(20, 20))
+    with pytest.raises(pvm.Error, match="use up the frames of an iterator"):
+        pvm.Trainer(TINY, frames=iter(data), **options)
+
+
+def test_choices_that_cannot_be_made_are_refused():
+    saved = pvm.Trainer(TINY, rate=0.01)
+    saved.run(frames(1))
+    saved = saved.checkpoint()
+    for options, sentence in (
+        ({"rate": "automatic"}, "rate is 'automatic'; allowed: a number, or auto"),
+        ({"batch": "many"}, "batch is 'many'; allowed: a number, or auto"),
+        ({"batch": 0}, "batch is 0; allowed: 1 to 65536"),
+        ({"threads": -1}, "threads is -1; allowed: 0 to 1024"),
+        ({"rate": -1}, "rate is -1.0; allowed: 0.0 to 1000.0"),
+        ({"rate": float("nan")}, "rate is nan; allowed: 0.0 to 1000.0"),
+        ({"precision": "fp8"}, "'fp8' is unknown"),
+        ({"rate": "auto", "frames": None}, "trials need frames"),
+        ({"frames": pvm.synthetic()}, "nothing is auto"),
+        ({"rate_budget": 5000, "frames": None}, "rate_budget is for the rate auto"),
+        ({"rate": "auto", "rate_budget": 1999}, "found in 1999 steps; allow 2000 at least"),
+        ({"rate": "auto", "freeze": True}, "the run is frozen"),
+        ({"start": saved, "rate": "auto"}, "the rate auto is for new runs"),
+        ({"rate": "auto", "frames": "none.avi"}, "none.avi"),
+    ):
+        given = {"start": TINY, "threads": 1, "frames": None, **options}
+        if "auto" in options.values() and "frames" not in options:
+            given["frames"] = pvm.synthetic()
+        with pytest.raises(pvm.Error) as caught:
+            pvm.Trainer(given.pop("start"), **given)
+        assert sentence in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+def test_gpus_have_numbers():
+    gpus = pvm.devices()
+    assert [gpu["index"] for gpu in gpus] == list(range(len(gpus)))
+    for gpu in gpus:
+        assert gpu["memory"] > 0 and gpu["multiprocessors"] > 0 and gpu["capability"] >= (5, 0)
+    for device in (len(gpus), 1000):
+        with pytest.raises(pvm.Error) as caught:
+            pvm.Trainer(TINY, device=device)
+        assert caught.value.fault == "device"
+    with pytest.raises(pvm.Error, match="device is -1"):
+        pvm.Trainer(TINY, device=-1)
+    with pytest.raises(pvm.Error, match="leave one of them out"):
+        pvm.Trainer(TINY, device=0, backend="host")
+    with pytest.raises(pvm.Error, match="devices and shards are for GPUs"):
+        pvm.Trainer(TINY, devices=[0, 1], backend="host")
+
+
+def test_a_run_that_goes_on_combines_updates_as_before():
+    def trainer():
+        return pvm.Trainer(TINY, batch=2, rate=0.01, reduce="sum")
+
+    data = frames(40)
+    whole, first = trainer(), trainer()
+    whole.fit(data, 20)
+    first.fit(data, 10)
+    second = pvm.Trainer(first.checkpoint())
+    second.fit(data, 20)
+    np.testing.assert_array_equal(second.weights(), whole.weights())
 
 
 def test_a_predictor_has_the_bits_of_a_frozen_trainer(tmp_path):
@@ -110,6 +257,23 @@ def test_a_predictor_has_the_bits_of_a_frozen_trainer(tmp_path):
         predictor.predict(a, data[0])
     with pytest.raises(pvm.Error, match="given once"):
         futures[0].result()
+
+
+def test_a_predictor_takes_what_load_checkpoint_takes(tmp_path):
+    weights = pvm.Trainer(TINY, rate=0.01).weights()
+    with zipfile.ZipFile(tmp_path / "original.zip", "w") as archive:
+        archive.writestr("run/pvm/weight_memory_main.npy", weights.tobytes())
+    data = frames(3)
+    network = pvm.load_checkpoint(tmp_path / "original.zip", TINY)
+    np.testing.assert_array_equal(network.weights, weights)
+    results = []
+    for start in (network, tmp_path / "original.zip"):
+        predictor = pvm.Predictor(start, spec=TINY)
+        stream = predictor.open()
+        results.append([predictor.predict(stream, frame).prediction for frame in data])
+    np.testing.assert_array_equal(results[0], results[1])
+    with pytest.raises(pvm.Error, match="name the spec it was made with"):
+        pvm.Predictor(tmp_path / "original.zip")
 
 
 def test_a_tracker_and_its_predictor_agree(tmp_path):
@@ -190,6 +354,159 @@ def test_what_python_raises_comes_back():
     trainer.fit(pvm.synthetic(), trainer.step + 10)  # it still works
 
 
+def test_steps_cannot_be_run_within_steps():
+    trainer = pvm.Trainer(TINY)
+    said = []
+
+    def within(moment):
+        for what in (
+            lambda: trainer.fit(pvm.synthetic(), 10**6),
+            lambda: trainer.run(frames(1)),
+        ):
+            with pytest.raises(pvm.Error, match="cannot be called by their callbacks") as caught:
+                what()
+            said.append(str(caught.value))
+        assert trainer.prediction().shape[0] == 1  # what reads is allowed
+
+    def source():
+        while True:
+            with pytest.raises(pvm.Error, match="callbacks or sources"):
+                trainer.run(frames(1))
+            yield frames(1)[0]
+
+    trainer.fit(source(), 20, callback=within, every=10)
+    assert trainer.step == 20 and len(said) == 4
+    trainer.fit(pvm.synthetic(), 30)
+
+
+def test_a_source_has_one_reader_at_a_time():
+    source, trainer = pvm.synthetic(), pvm.Trainer(TINY)
+
+    def read(moment):
+        with pytest.raises(pvm.Error, match="is being read already"):
+            source.read(8, 8)
+        with pytest.raises(pvm.Error, match="is being read already"):
+            pvm.Trainer(TINY).fit(source, 5)
+
+    trainer.fit(source, 10, callback=read, every=5)
+    assert source.read(8, 8).shape == (8, 8, 3)
+    with pytest.raises(pvm.Error, match="is being read already"):
+        pvm.Trainer(TINY, batch=2).fit([source, source], 5)
+    trainer.fit(source, 20)
+    for shape in ((0, 8), (8, -1), (8, 8, 2), (10**9, 10**9)):
+        with pytest.raises(pvm.Error, match="1 to 32768 rows"):
+            source.read(*shape)
+
+
+def test_what_is_no_sequence_of_frames_is_refused():
+    trainer = pvm.Trainer(TINY)
+    for wrong, sentence in (
+        (frames(1)[0], "no frames but one"),
+        (frames(1)[0, 0], "no frames but one"),
+        (np.zeros((0, 8, 8, 3), np.uint8), "is empty"),
+        ([], "a batch of 1 takes"),
+        ({}, "is empty"),
+        (np.zeros((3, 8, 8, 3)), "float64"),
+    ):
+        with pytest.raises(pvm.Error, match=sentence):
+            trainer.fit(wrong, 10)
+    with pytest.raises(pvm.Error, match="cannot be called"):
+        trainer.fit(pvm.synthetic(), 10, callback=5)
+    assert trainer.step == 0
+    trainer.fit(np.zeros((3, 8, 8), np.uint8), 3)  # grey frames
+
+
+def test_files_may_be_named_by_paths(tmp_path):
+    trainer = pvm.Trainer(TINY)
+    trainer.fit(
+        pvm.synthetic(),
+        20,
+        every=10,
+        checkpoints=tmp_path / "run",
+        metrics=tmp_path / "run.jsonl",
+        preview=tmp_path / "run.png",
+    )
+    names = sorted(file.name for file in tmp_path.iterdir())
+    assert names == ["run.jsonl", "run.png", "run_000000020.safetensors"]
+
+
+def test_several_threads_may_wait_for_one_result():
+    predictor = pvm.Predictor(pvm.Trainer(TINY).checkpoint(), throughput=True, wait=60)
+    idle, stream = predictor.open(), predictor.open()
+    for _ in range(20):
+        future = predictor.submit(stream, frames(1)[0])
+        got = []
+
+        def take():
+            try:
+                got.append(future.result(timeout=30))
+            except pvm.Error as error:
+                got.append(str(error))
+
+        threads = [threading.Thread(target=take) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        with pytest.raises(TimeoutError):
+            future.result(timeout=0)
+        with pytest.raises(TimeoutError):
+            future.result(timeout=float("nan"))
+        idle.close()
+        for thread in threads:
+            thread.join()
+        assert sorted(isinstance(one, pvm.Result) for one in got) == [False, False, False, True]
+        assert future.done()
+        idle = predictor.open()
+
+
+def test_a_stream_is_closed_while_another_thread_waits():
+    predictor = pvm.Predictor(
+        pvm.Trainer(TINY).checkpoint(), throughput=True, wait=60, stream_frames=1
+    )
+    idle = predictor.open()
+    for _ in range(10):
+        stream = predictor.open()
+        first, said = predictor.submit(stream, frames(1)[0]), []
+
+        def wait():
+            with pytest.raises(pvm.Error, match="the stream is closed") as caught:
+                predictor.predict(stream, frames(1)[0])
+            said.append(caught.value.fault)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        time.sleep(0.01)
+        stream.close()
+        thread.join(30)
+        assert said == ["usage"] and not stream.is_open
+        idle.close()
+        assert first.result().frame == 0
+        idle = predictor.open()
+
+
+def test_a_tracker_is_for_one_thread_at_a_time():
+    trainer = pvm.Trainer(ZOO / "first_steps.json")
+    trainer.run(frames(1, trainer.frame_shape[0]))
+    tracker = pvm.Tracker(trainer.checkpoint())
+    side = tracker.frame_shape[0]
+    data = frames(100, side)
+    said = []
+
+    def learn():
+        for frame in data:
+            try:
+                tracker.learn(frame, (2, 2, 8, 8))
+            except pvm.Error as error:
+                said.append(str(error))
+
+    threads = [threading.Thread(target=learn) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all("in another thread" in sentence for sentence in said)
+    tracker.track(data[0])
+
+
 def test_frames_of_other_sizes_are_resized():
     trainer = pvm.Trainer(TINY, freeze=True)
     flat = np.full((100, 37), 128, np.uint8)
@@ -222,6 +539,38 @@ def test_ctrl_c_ends_a_fit_and_saves(tmp_path):
     before = trainer.step
     trainer.fit(pvm.synthetic(), before + 5)
     assert trainer.step == before + 5
+
+
+def test_ctrl_c_ends_the_fits_of_all_threads():
+    ends = []
+
+    def fit():
+        ends.append(pvm.Trainer(TINY, threads=1).fit(pvm.synthetic(), 10**9))
+
+    others = [threading.Thread(target=fit) for _ in range(3)]
+    for thread in others:
+        thread.start()
+    time.sleep(0.2)  # they run before that of the main thread does
+    thread = interrupt_after(0.3)
+    with pytest.raises(KeyboardInterrupt):
+        pvm.Trainer(TINY, threads=1).fit(pvm.synthetic(), 10**9)
+    thread.join()
+    for thread in others:
+        thread.join(20)
+    assert [end.cut_short for end in ends] == [True] * 3
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    with pytest.raises(KeyboardInterrupt):  # Python's own handler is there again
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(1)
+
+
+def test_ctrl_c_ends_trials():
+    thread = interrupt_after(0.3)
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        choose(rate="auto", rate_budget=10**9)
+    assert time.monotonic() - start < 20
+    thread.join()
 
 
 def test_ctrl_c_ends_a_wait():

@@ -5,6 +5,7 @@
 /// The frames that wait for a step, and which of them come next. Knows nothing of threads.
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -60,9 +61,9 @@ struct StreamWork {
     std::uint64_t order = 0;
   };
   std::optional<Place> place;
-  bool busy = false;          ///< a frame of it is in the step that runs
-  bool closed = false;        ///< no frame will come any more
-  std::exception_ptr broken;  ///< why its past is lost, if it is
+  bool busy = false;                 ///< a frame of it is in the step that runs
+  std::atomic<bool> closed = false;  ///< no frame will come any more
+  std::exception_ptr broken;         ///< why its past is lost, if it is
 
   /// A frame cannot overtake another of its stream, so it lends its urgency to all before it.
   [[nodiscard]] Priority urgency() const {

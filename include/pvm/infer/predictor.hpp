@@ -73,6 +73,7 @@ inline std::unique_ptr<Forward> make_forward(const FrozenNetwork& network,
 
 /// A stream of a Predictor: its frames are those of one clip, in order. It closes when it is
 /// destroyed. Frames that were submitted before keep their turn. It may outlive the Predictor.
+/// `close` and `is_open` may be called while other threads use the stream.
 class Stream {
  public:
   Stream(Stream&&) noexcept = default;
@@ -84,12 +85,13 @@ class Stream {
   }
   ~Stream() { close(); }
 
-  /// Takes no frames from now on.
+  /// Takes no frames from now on. A thread that waits for room for one gets an Error.
   void close() noexcept {
-    if (const auto scheduler = scheduler_.lock(); scheduler && work_) scheduler->close(*work_);
-    work_.reset();
+    if (!work_) return;
+    if (const auto scheduler = scheduler_.lock()) scheduler->close(*work_);
+    work_->closed = true;
   }
-  [[nodiscard]] bool is_open() const noexcept { return work_ != nullptr; }
+  [[nodiscard]] bool is_open() const noexcept { return work_ != nullptr && !work_->closed; }
 
  private:
   friend class Predictor;
@@ -195,9 +197,9 @@ class Predictor {
       : scheduler_(infer::Scheduler::make(spec, extras, options, make_forward)) {}
 
   infer::StreamWork& work_of(Stream& stream) const {
-    if (stream.work_ && stream.scheduler_.lock() == scheduler_) return *stream.work_;
-    throw Error(Fault::usage, stream.work_ ? "the stream is one of another predictor"
-                                           : "the stream is closed; open another one");
+    if (stream.is_open() && stream.scheduler_.lock() == scheduler_) return *stream.work_;
+    throw Error(Fault::usage, stream.is_open() ? "the stream is one of another predictor"
+                                               : "the stream is closed; open another one");
   }
 
   std::shared_ptr<infer::Scheduler> scheduler_;

@@ -112,7 +112,7 @@ class Scheduler {
 
   void close(StreamWork& work) noexcept {
     const std::scoped_lock lock(mutex_);
-    if (std::exchange(work.closed, true)) return;
+    if (work.closed.exchange(true)) return;
     --report_.streams;
     remove_if_done(work);
     work_.notify_one();  // those that waited for a frame of this stream need not wait any more
@@ -328,7 +328,10 @@ class Scheduler {
   }
   /// To be called while no step runs.
   void forget_gone() {
-    for (const auto& work : gone_) forward_->forget(work->past);
+    for (const auto& work : gone_) {
+      forward_->forget(work->past);
+      work->past = {};  // its Stream may stay, but its memory counts no longer
+    }
     gone_.clear();
   }
 

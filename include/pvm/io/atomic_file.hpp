@@ -91,10 +91,27 @@ inline void remove_abandoned_temporaries(const std::filesystem::path& prefix) {
   }
 }
 
+namespace detail {
+
+/// Why no file can take the place of what is at `path`; empty if one can. Only a file may be
+/// replaced: a rename would take the place of a device, too.
+inline std::string why_not_replaceable(const std::filesystem::path& path) {
+  std::error_code ignored;
+  const auto kind = std::filesystem::status(path, ignored).type();
+  if (kind == std::filesystem::file_type::directory) return "it is a directory";
+  const bool free = kind == std::filesystem::file_type::regular ||
+                    kind == std::filesystem::file_type::not_found ||
+                    kind == std::filesystem::file_type::none;
+  return free ? "" : "it is not a file";
+}
+
+}  // namespace detail
+
 /// Why `path` cannot be written; empty if it can. If directories of `path` are missing, checks
 /// whether the first missing one could be created. Creates a file as a test, because permissions
 /// alone do not tell: the disk may be full or read-only.
 inline std::string why_not_writable(std::filesystem::path path) {
+  if (std::string why = detail::why_not_replaceable(path); !why.empty()) return why;
   std::error_code ignored;
   while (path.has_parent_path() && path.parent_path() != path &&
          !std::filesystem::exists(path.parent_path(), ignored)) {
@@ -120,11 +137,13 @@ inline void make_directories_of(const std::filesystem::path& path) {
 /// copyable.
 class AtomicFile {
  public:
-  /// Throws Error (Fault::checkpoint) if no file can be created.
+  /// Throws Error (Fault::checkpoint) if no file can be created, or something else than a file is
+  /// there.
   explicit AtomicFile(std::filesystem::path path)
       : path_(std::move(path)), temporary_(detail::temporary_name(path_)) {
+    if (const auto why = detail::why_not_replaceable(path_); !why.empty()) refuse(why);
     handle_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (handle_ < 0) refuse(errno);
+    if (handle_ < 0) refuse(std::generic_category().message(errno));
   }
   ~AtomicFile() {
     if (handle_ >= 0) ::close(handle_);
@@ -172,16 +191,15 @@ class AtomicFile {
     (void)::sync_file_range(handle_, 0, 0, SYNC_FILE_RANGE_WRITE);
 #endif
   }
-  [[noreturn]] void refuse(int code) const {
-    throw Error(Fault::checkpoint, quote(path_.string()) + " cannot be written: " +
-                                       std::generic_category().message(code));
+  [[noreturn]] void refuse(const std::string& why) const {
+    throw Error(Fault::checkpoint, quote(path_.string()) + " cannot be written: " + why);
   }
   /// Removes the temporary file and throws. It is not left to the destructor, because a program
   /// that catches the error may look at the directory while this object still exists.
   [[noreturn]] void fail(int code) {
     if (handle_ >= 0) ::close(std::exchange(handle_, -1));
     ::unlink(temporary_.c_str());
-    refuse(code);
+    refuse(std::generic_category().message(code));
   }
 
   std::filesystem::path path_;

@@ -174,13 +174,17 @@ inline void draw_legend_line(cv::Mat& picture, const cv::Point& at, const cv::Sc
   draw_text(picture, {at.x + 32, at.y}, words);
 }
 
+/// Throws Error (Fault::usage) if the name does not end in .png.
+inline void require_png_name(const std::filesystem::path& path) {
+  if (path.extension() == ".png") return;
+  throw Error(Fault::usage, "the picture cannot be written to " + quote(path.string()) +
+                                ": its name must end in .png");
+}
+
 /// Writes a picture as PNG. Throws Error (Fault::usage) if the name does not end in .png,
 /// Fault::checkpoint if it cannot be written.
 inline void write_png(const std::filesystem::path& path, const cv::Mat& picture) {
-  if (path.extension() != ".png") {
-    throw Error(Fault::usage, "the picture cannot be written to " + quote(path.string()) +
-                                  ": its name must end in .png");
-  }
+  require_png_name(path);
   std::vector<std::uint8_t> png;
   cv::imencode(".png", picture, png);
   io::make_directories_of(path);

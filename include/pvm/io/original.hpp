@@ -159,17 +159,29 @@ inline Checkpoint load_original(const std::filesystem::path& path, const Spec& s
   return checkpoint;
 }
 
+namespace detail {
+
+/// The spec of a zip, which holds none that can be read.
+inline const Spec& spec_for_zip(const std::filesystem::path& path, const Spec* spec) {
+  if (spec != nullptr) return *spec;
+  throw Error(Fault::usage, "checkpoint " + quote(path.string()) +
+                                ": it holds no spec that can be read; name the spec it was made "
+                                "with");
+}
+
+}  // namespace detail
+
 /// Loads any checkpoint: `load_original` if the file is a zip, else `load_checkpoint`. Throws what
 /// these throw, and Fault::usage for a zip if `spec` is null.
 inline Checkpoint load_any_checkpoint(const std::filesystem::path& path,
                                       const Spec* spec = nullptr) {
   if (detail::kind_of(path) != detail::CheckpointKind::zip) return load_checkpoint(path, spec);
-  if (spec == nullptr) {
-    throw Error(Fault::usage, "checkpoint " + quote(path.string()) +
-                                  ": it holds no spec that can be read; name the spec it was made "
-                                  "with");
-  }
-  return load_original(path, *spec);
+  return load_original(path, detail::spec_for_zip(path, spec));
+}
+/// The same for what prediction needs: `load_original` or `load_network`.
+inline Checkpoint load_any_network(const std::filesystem::path& path, const Spec* spec = nullptr) {
+  if (detail::kind_of(path) != detail::CheckpointKind::zip) return load_network(path, spec);
+  return load_original(path, detail::spec_for_zip(path, spec));
 }
 
 }  // namespace pvm::inline v0::io

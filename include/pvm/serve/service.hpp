@@ -240,12 +240,12 @@ class Service {
     } waits{*client};
     const io::FrameShape shape = predictor_.frame_shape();
     std::vector<std::uint8_t> frame(shape.size());
-    io::PictureSize size{shape.width, shape.height};
-    const auto* bytes = reinterpret_cast<const std::uint8_t*>(request.body.data());
-    if (request.body.size() == frame.size()) {
-      std::copy_n(bytes, frame.size(), frame.begin());
-    } else {
-      size = io::decode_image({bytes, request.body.size()}, shape, frame);
+    const std::span bytes(reinterpret_cast<const std::uint8_t*>(request.body.data()),
+                          request.body.size());
+    io::PictureSize size = io::decode_image(bytes, shape, frame);
+    if (!size && bytes.size() == frame.size()) {  // else a picture that has as many bytes
+      std::copy(bytes.begin(), bytes.end(), frame.begin());
+      size = {shape.width, shape.height};
     }
     if (!size) {
       ++refused_;

@@ -229,6 +229,13 @@ class RateSearch {
 /// The least steps in which a rate can be found.
 inline constexpr std::uint64_t least_rate_budget = 2000;
 
+/// Throws Error (Fault::usage) if a rate cannot be found in that many steps.
+inline void require_rate_budget(std::uint64_t budget) {
+  if (budget >= least_rate_budget) return;
+  throw Error(Fault::usage, "a rate cannot be found in " + std::to_string(budget) +
+                                " steps; allow " + std::to_string(least_rate_budget) + " at least");
+}
+
 /// Finds a rate at which all layers of `run` learn from the start, by trials of `budget` steps at
 /// most: first short ones, from the rate that docs/quality.md recommends up or down by factors of 2
 /// until the prediction gets worse, then longer ones of the best three or four. What counts is the
@@ -237,11 +244,7 @@ inline constexpr std::uint64_t least_rate_budget = 2000;
 /// less than `least_rate_budget` or all rates diverge; what a Trainer throws.
 template <class Backend = DefaultBackend<RuntimeNetwork>>
 RateChoice find_rate(const TrialRun& run, std::uint64_t budget = 10'000) {
-  if (budget < least_rate_budget) {
-    throw Error(Fault::usage, "a rate cannot be found in " + std::to_string(budget) +
-                                  " steps; allow " + std::to_string(least_rate_budget) +
-                                  " at least");
-  }
+  require_rate_budget(budget);
   return detail::RateSearch<Backend>(run, budget).find();
 }
 

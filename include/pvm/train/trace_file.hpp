@@ -6,13 +6,11 @@
 
 #include <filesystem>
 #include <string>
-#include <system_error>
 #include <utility>
 
-#include <pvm/core/error.hpp>
-#include <pvm/core/log.hpp>
 #include <pvm/core/trace.hpp>
 #include <pvm/io/atomic_file.hpp>
+#include <pvm/io/output_file.hpp>
 #include <pvm/train/report.hpp>
 
 namespace pvm::inline v0 {
@@ -24,15 +22,10 @@ namespace pvm::inline v0 {
 /// and the end, and at most about 25 MB. One at a time.
 class TraceFile {
  public:
-  /// Starts to record. Throws Error (Fault::usage) if the file cannot be written.
+  /// Starts to record. Throws Error (Fault::usage) if the file cannot be written, or is there and
+  /// no JSON file.
   explicit TraceFile(std::filesystem::path path) : path_(std::move(path)) {
-    std::error_code ignored;
-    std::string why = io::why_not_writable(path_);
-    if (std::filesystem::is_directory(path_, ignored)) why = "it is a directory";
-    if (!why.empty()) {
-      throw Error(Fault::usage, "the trace cannot be written to " + quote(path_.string()) + ": " +
-                                    why + "; choose another place");
-    }
+    io::require_json_output(path_, "the trace");
     trace::name_thread_in_traces("run");
     trace::start();
   }

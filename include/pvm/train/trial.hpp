@@ -21,11 +21,13 @@
 #include <pvm/io/checkpoint.hpp>
 #include <pvm/io/clip.hpp>
 #include <pvm/io/deal.hpp>
+#include <pvm/io/source.hpp>
 #include <pvm/model/network.hpp>
 #include <pvm/model/schedule.hpp>
 #include <pvm/model/spec.hpp>
 #include <pvm/train/precisions.hpp>
 #include <pvm/train/trainer.hpp>
+#include <pvm/train/trial_stop.hpp>
 
 namespace pvm::inline v0 {
 
@@ -60,6 +62,7 @@ struct TrialRun {
   std::string precision = "fp32";
   Clips clips;
   const io::Checkpoint* start = nullptr;  ///< weights that it begins with, if it has some
+  TrialStop* stop = nullptr;              ///< ends the trials, if somebody may want that
 };
 
 namespace detail {
@@ -94,7 +97,8 @@ inline std::vector<io::AnySource> play(const Clips& clips, int batch) {
 }
 
 /// Calls work(trainer, streams) with a trainer of `run` that learns at `rate` and its frames.
-/// Throws what the trainer's constructor and `work` throw.
+/// Throws what the trainer's constructor and `work` throw; io::Stopped if the run's `stop` asks for
+/// an end.
 template <class Backend, class Work>
 void try_run(const TrialRun& run, double rate, Work&& work) {
   const QuietLog quiet;
@@ -111,8 +115,10 @@ void try_run(const TrialRun& run, double rate, Work&& work) {
       trainer.emplace(start, options);
     }
     auto streams = play(run.clips, options.batch);
+    const TrialStop::Stops stops(run.stop, *trainer);
     work(static_cast<TrainerBase&>(*trainer), streams);
   });
+  if (run.stop != nullptr && run.stop->requested()) throw io::Stopped{};
 }
 
 }  // namespace detail

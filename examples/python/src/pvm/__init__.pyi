@@ -31,7 +31,12 @@ _Frames = "_Path | Source | Sequence[_Frame] | _Frame | Iterable[_Frame]"
 class Error(RuntimeError):
     """A failure: one sentence that says what went wrong, where, and what to do."""
 
-    fault: Literal["usage", "spec", "source", "checkpoint", "device", "memory"]
+    fault: Literal["usage", "spec", "source", "checkpoint", "device", "memory", "rank"]
+
+def devices() -> list[dict[str, Any]]:
+    """The GPUs that this process sees: index (the `device` of a Trainer), name, memory (in bytes),
+    multiprocessors, and capability, (major, minor). CUDA_VISIBLE_DEVICES decides which these are,
+    and in which order. Empty without a GPU, and in a module that was built without CUDA."""
 
 def load_spec(path: _Path) -> dict[str, Any]:
     """Reads a model spec. Change the dict, and give it to a `Trainer`."""
@@ -71,6 +76,9 @@ class Checkpoint:
     def batch(self) -> int: ...
     @property
     def precision(self) -> str: ...
+    @property
+    def chosen(self) -> str:
+        """What trials chose when the run began; empty: nothing."""
     @property
     def resumable(self) -> bool:
         """Whether a run continues from it, and not only its weights."""
@@ -120,19 +128,33 @@ class Trainer:
         self,
         start: _Spec | Checkpoint,
         *,
-        batch: int = 1,
-        precision: Literal["", "fp32", "tf32", "bf16", "fp16"] = "",
+        batch: int | Literal["auto"] = 1,
+        precision: Literal["", "fp32", "tf32", "bf16", "fp16", "auto"] = "",
         seed: int = 0,
         threads: int = 0,
         backend: _Backend = "auto",
-        reduce: Literal["mean", "sum"] = "mean",
+        reduce: Literal["", "mean", "sum"] = "",
         freeze: bool = False,
-        rate: float | None = None,
+        rate: float | Literal["auto"] | None = None,
+        rate_budget: int | None = None,
+        frames: _Frames | list[_Frames] | None = None,
+        device: int | None = None,
+        devices: list[int] = ...,
+        shards: int = 0,
     ) -> None:
         """A new run of a spec, or one that continues from a checkpoint, whose batch then counts.
 
-        precision: "" is that of the checkpoint, or fp32. freeze: run without learning. rate: one
-        learning rate from the start instead of the spec's.
+        precision, reduce: "" is that of the checkpoint, or fp32 and mean. freeze: run without
+        learning. rate: one learning rate from the start instead of the spec's.
+
+        "auto": short trials choose it, as `pvm -b auto`, `--precision auto` and `--rate auto` do;
+        `chosen` and `why` say what, and why. They need frames: those of the run, or some like
+        them, of which they see the first 2,000; iterators would be used up, and are refused.
+        rate_budget: steps of all trials of rates together, 2,000 at least (default: 10,000).
+        Ctrl-C ends the trials. A run that continues keeps what its checkpoint has.
+
+        device: the GPU, by its number in `devices()` (default: the first). devices: those that
+        share the network, and shards: into how many parts it is divided on them.
         """
     def fit(
         self,
@@ -141,16 +163,17 @@ class Trainer:
         *,
         callback: Callable[[Moment], object] | None = None,
         every: int = 1000,
-        checkpoints: str = "",
+        checkpoints: _Path = "",
         save_every: int = 100_000,
-        metrics: str = "",
-        preview: str = "",
+        metrics: _Path = "",
+        preview: _Path = "",
         progress: bool = False,
     ) -> Moment:
         """Trains until the step counter reaches `steps` (default: the spec's).
 
         frames: a path, a Source, a sequence of frames (which starts over at its end), an iterator
-        of frames, or a list of such for a batch. callback: is called every `every` steps; what it
+        of frames, or a list of such for a batch. Paths and sequences are dealt to a batch: if there
+        are fewer than that, several begin at different places of one. callback: is called every `every` steps; what it
         raises ends the run, and is raised here. checkpoints: the prefix of their names. metrics,
         preview: files that are written every `every` steps. Ctrl-C saves a checkpoint, if there
         are any, and raises KeyboardInterrupt.
@@ -175,11 +198,21 @@ class Trainer:
     @property
     def batch(self) -> int: ...
     @property
+    def precision(self) -> str: ...
+    @property
+    def chosen(self) -> str:
+        """What trials have chosen, "batch 16, precision bf16, rate 0.32"; checkpoints hold it, and
+        runs that continue. Empty: nothing."""
+    @property
+    def why(self) -> list[str]:
+        """Why: a sentence for each choice, with what other trials have shown."""
+    @property
     def spec(self) -> dict[str, Any]: ...
     @property
     def frame_shape(self) -> tuple[int, int, int]: ...
     @property
-    def description(self) -> str: ...
+    def description(self) -> str:
+        """Which engine runs where."""
 
 class Result:
     """What a network makes of a frame."""
