@@ -11,6 +11,10 @@
 #include <thread>
 #include <vector>
 
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <nlohmann/json.hpp>
 #include <opencv2/imgcodecs.hpp>
 
@@ -62,7 +66,10 @@ struct Served {
         server(server_options(body), [this](const Request& r) { return service.answer(r); }) {}
 
   static pvm::serve::ServerOptions server_options(std::size_t body) {
-    return {.port = 0, .token = token, .connections = 24, .limits = {body, 500ms, 2'000ms}};
+    return {.port = 0,
+            .token = token,
+            .connections = 24,
+            .limits = {.request_bytes = body, .request = 500ms, .answer = 2'000ms}};
   }
   [[nodiscard]] httplib::Client client() const {
     httplib::Client client("127.0.0.1", server.port());
@@ -213,6 +220,74 @@ TEST_CASE("Bodies and time are bounded", "[serve]") {
   CHECK(std::chrono::steady_clock::now() - start < 20s);
   CHECK(sent < 400);
   CHECK(served.client().Get("/health")->status == 200);
+}
+
+namespace {
+
+/// A connection that sends `text`, or nothing.
+class RawClient {
+ public:
+  explicit RawClient(int port, const std::string& text = "")
+      : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(static_cast<std::uint16_t>(port));
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    REQUIRE(::connect(socket_, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0);
+    static_cast<void>(::send(socket_, text.data(), text.size(), MSG_NOSIGNAL));
+  }
+  ~RawClient() { ::close(socket_); }
+  RawClient(const RawClient&) = delete;
+  RawClient& operator=(const RawClient&) = delete;
+
+  /// What is answered until the server closes the connection.
+  [[nodiscard]] std::string rest() const {
+    std::string all;
+    char part[1000];
+    for (ssize_t n = 0; (n = ::recv(socket_, part, sizeof part, 0)) > 0;) {
+      all.append(part, static_cast<std::size_t>(n));
+    }
+    return all;
+  }
+
+ private:
+  int socket_;
+};
+
+}  // namespace
+
+TEST_CASE("Connections that say nothing give way to others", "[serve]") {
+  Served served;
+  std::vector<std::unique_ptr<RawClient>> silent;
+  for (int i = 0; i < 100; ++i) {
+    silent.push_back(std::make_unique<RawClient>(served.server.port()));
+  }
+  const auto start = std::chrono::steady_clock::now();
+  const auto answer = served.client().Get("/health");
+  REQUIRE(answer);
+  CHECK(answer->status == 200);
+  CHECK(std::chrono::steady_clock::now() - start < 10s);
+}
+
+TEST_CASE("The head of a request is bounded, and answers are whole", "[serve]") {
+  Served served(10'000'000);
+  const std::string begin =
+      "GET /health HTTP/1.1\r\nHost: 127.0.0.1:" + std::to_string(served.server.port()) +
+      "\r\nX-Pvm-Token: " + token + "\r\nConnection: close\r\n";
+  CHECK(contains(RawClient(served.server.port(), begin + "\r\n").rest(), " 200 OK"));
+  std::string many = begin;
+  for (int i = 0; i < 5'000; ++i) many += "X-" + std::to_string(i) + ": y\r\n";
+  CHECK_FALSE(contains(RawClient(served.server.port(), many + "\r\n").rest(), " 200 OK"));
+  auto client = served.client();
+  const auto whole = client.Get("/health");
+  const auto part = client.Get("/health", {{"Range", "bytes=0-1"}});
+  REQUIRE((whole && part));
+  CHECK(part->status == 200);
+  CHECK(part->body == whole->body);
+  REQUIRE(client.Put("/streams/a")->status == 201);
+  std::string file = jpeg(40);
+  file.resize(200'000, 'x');  // behind a picture's end there may be anything
+  CHECK(client.Post("/streams/a/frames", file, "image/jpeg")->status == 200);
 }
 
 TEST_CASE("Many clients are answered or refused, and none is lost", "[serve]") {

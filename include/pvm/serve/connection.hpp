@@ -3,7 +3,8 @@
 #pragma once
 
 /// A client's connection as a stream for cpp-httplib, with bounds that hold whatever the client
-/// does: the bytes of a request, the time until it is there, and the time until the answer is gone.
+/// does: the bytes of a request and of its head, the time until it is there, and the time until the
+/// answer is gone.
 
 #include <algorithm>
 #include <array>
@@ -26,6 +27,7 @@ namespace pvm::inline v0::serve {
 
 struct ConnectionLimits {
   std::size_t request_bytes = 16'384;  ///< of a request, its head included
+  std::size_t head_bytes = 16'384;     ///< of its head: what is read of one that is not let in
   std::chrono::milliseconds request{5'000};
   std::chrono::milliseconds answer{10'000};
 };
@@ -50,10 +52,12 @@ class Connection : public httplib::Stream {
       if (!fill()) return Waited::end;
     }
     until_ = Clock::now() + limits_.request;
-    left_ = limits_.request_bytes;
+    left_ = std::min(limits_.head_bytes, limits_.request_bytes);
     answers_ = false;
     return Waited::request;
   }
+  /// The head is there, so its body may be read.
+  void expect_body() { left_ = limits_.request_bytes; }
 
   bool is_readable() const override { return at_ < filled_ || is_ready(POLLIN); }
   bool is_writable() const override {

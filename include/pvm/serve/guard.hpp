@@ -67,6 +67,11 @@ class BoundedThreads : public httplib::TaskQueue {
     given_.notify_one();
     return Enqueued(true);
   }
+  /// Whether connections wait for a thread.
+  [[nodiscard]] bool crowded() {
+    const std::lock_guard lock(mutex_);
+    return !tasks_.empty();
+  }
   void shutdown() override {
     {
       const std::lock_guard lock(mutex_);

@@ -43,7 +43,7 @@ struct ServerOptions {
   std::string token;              ///< that requests must have
   std::size_t connections = 256;  ///< that are served at once, each by a thread
   ConnectionLimits limits{};
-  std::chrono::seconds silence{60};  ///< after which a connection is closed
+  std::chrono::seconds silence{60};  ///< after which a connection is closed; at once if others wait
 };
 
 /// Answers requests, on threads of its own, with what `answer` returns. It lets in only requests
@@ -57,8 +57,10 @@ class Server : private httplib::Server {
   /// Throws Error (Fault::usage) if it cannot listen there.
   Server(const ServerOptions& options, Answer answer)
       : options_(options), answer_(std::move(answer)) {
-    new_task_queue = [threads = options.connections] {
-      return new detail::BoundedThreads(threads);
+    new_task_queue = [this] {
+      auto* const threads = new detail::BoundedThreads(options_.connections);  // httplib owns it
+      threads_.store(threads);
+      return threads;
     };
     set_payload_max_length(options.limits.request_bytes);
     set_keep_alive_max_count(1'000'000'000);  // what the client is told
@@ -155,8 +157,12 @@ class Server : private httplib::Server {
   /// Later versions of httplib also want to know the addresses of both ends.
   template <class Self>
   static bool process(Self& self, Connection& connection, bool last, bool& closed) {
-    // A request that says nothing of a body has none; httplib would wait for its end.
-    const auto complete = [](httplib::Request& request) {
+    // A request that says nothing of a body has none; httplib would wait for its end. Answers are
+    // whole, whichever bytes of them are asked for.
+    const auto complete = [&connection](httplib::Request& request) {
+      connection.expect_body();
+      request.headers.erase("Range");
+      request.ranges.clear();
       if (request.has_header("Content-Length") || request.has_header("Transfer-Encoding")) return;
       request.set_header("Content-Length", "0");
     };
@@ -174,6 +180,7 @@ class Server : private httplib::Server {
       const auto waited = connection.wait_for_request(look);
       if (waited == Connection::Waited::end) return false;
       if (waited == Connection::Waited::silence) {
+        if (threads_.load()->crowded()) return false;  // those who say something come first
         silent += look;
         continue;
       }
@@ -191,6 +198,7 @@ class Server : private httplib::Server {
   ServerOptions options_;
   Answer answer_;
   std::atomic<bool> ends_ = false, listened_ = false;
+  std::atomic<detail::BoundedThreads*> threads_ = nullptr;
   std::thread listener_;
 };
 
