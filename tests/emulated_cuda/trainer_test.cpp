@@ -465,7 +465,7 @@ TEST_CASE("Ranks with a GPU each share a Trainer's network, or a sentence refuse
         CHECK(train_test::contains(refused.operator()<pvm::Trainer<pvm::tf32>>(spec), cannot));
         CHECK(train_test::contains(refused.operator()<pvm::Trainer<pvm::fp32>>(tiny), cannot));
         options.device = -1;
-        const pvm::Trainer<pvm::fp32> host(tiny, options);
+        pvm::Trainer<pvm::fp32> host(tiny, options);
         CHECK(train_test::contains(host.description(), "2 ranks, each a host"));
         options.backend = pvm::BackendChoice::host;
         options.devices = {0, 1};
