@@ -3,7 +3,7 @@
 #pragma once
 
 /// An all-gather between the GPUs of several ranks, on one host or on many, by NCCL. Only where
-/// PVM_NCCL is defined: where nccl.h can be included, and NCCL is linked.
+/// PVM_NCCL is defined: where nccl.h can be included.
 
 #if defined(PVM_NCCL)
 
@@ -14,9 +14,8 @@
 #include <span>
 #include <string>
 
-#include <nccl.h>
-
 #include <pvm/core/error.hpp>
+#include <pvm/engine/cuda/device/nccl_library.hpp>
 #include <pvm/engine/other_ranks.hpp>
 
 namespace pvm::inline v0::detail {
@@ -24,7 +23,8 @@ namespace pvm::inline v0::detail {
 /// Throws Error (device) unless `result` is ncclSuccess.
 inline void nccl_check(ncclResult_t result, const char* doing) {
   if (result == ncclSuccess) return;
-  throw Error(Fault::device, std::string("NCCL, ") + doing + ": " + ncclGetErrorString(result) +
+  throw Error(Fault::device, std::string("NCCL, ") + doing + ": " +
+                                 NcclLibrary::get().error_string(result) +
                                  "; NCCL_DEBUG=WARN in the environment makes it say more");
 }
 
@@ -35,15 +35,17 @@ class NcclGather {
   explicit NcclGather(OtherRanks& ranks) : rank_(static_cast<std::size_t>(ranks.rank())) {
     ncclUniqueId id{};
     on_all_ranks(ranks, [&] {
-      if (ranks.rank() == 0) nccl_check(ncclGetUniqueId(&id), "connecting GPUs");
+      const NcclLibrary& nccl = NcclLibrary::get();
+      if (ranks.rank() == 0) nccl_check(nccl.get_unique_id(&id), "connecting GPUs");
     });
     ranks.broadcast(std::as_writable_bytes(std::span(&id, 1)));
     on_all_ranks(ranks, [&] {
-      nccl_check(ncclCommInitRank(&all_, ranks.size(), id, ranks.rank()), "connecting GPUs");
+      nccl_check(NcclLibrary::get().comm_init_rank(&all_, ranks.size(), id, ranks.rank()),
+                 "connecting GPUs");
     });
   }
   ~NcclGather() {
-    if (all_ != nullptr) (void)ncclCommDestroy(all_);
+    if (all_ != nullptr) (void)NcclLibrary::get().comm_destroy(all_);
   }
   NcclGather(const NcclGather&) = delete;
   NcclGather& operator=(const NcclGather&) = delete;
@@ -51,8 +53,9 @@ class NcclGather {
   /// Gathers `words`, [rank][each] in device memory, of which each rank has its own part before and
   /// all parts behind this on `stream`.
   void launch(std::uint32_t* words, std::size_t each, cudaStream_t stream) const {
-    nccl_check(ncclAllGather(words + rank_ * each, words, each, ncclUint32, all_, stream),
-               "exchanging records");
+    nccl_check(
+        NcclLibrary::get().all_gather(words + rank_ * each, words, each, ncclUint32, all_, stream),
+        "exchanging records");
   }
 
  private:
