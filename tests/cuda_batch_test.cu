@@ -118,8 +118,8 @@ TEMPLATE_TEST_CASE("batch: captured, eager and resumed runs have the same bits",
   if (!pvm_test::emulated) same_bits<pvm::CudaBatchEngine<TestType>>(200);
 }
 
-TEMPLATE_TEST_CASE("batch: a state goes on at the rates of another spec", "[gpu]", pvm::fp32,
-                   pvm::bf16) {
+TEMPLATE_TEST_CASE("batch: a state goes on at the rates of another spec", "[gpu]",
+                   pvm::fp32 PVM_TYPES_ON_GPU(pvm::bf16)) {
   if (skipped()) return;
   pvm_test::rates_of_another_spec_count<pvm::CudaBatchEngine<TestType>>(tiny_spec(), 5);
 }

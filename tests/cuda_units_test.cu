@@ -455,8 +455,10 @@ TEMPLATE_TEST_CASE("units: captured, eager and resumed runs have the same bits",
 }
 
 TEMPLATE_TEST_CASE("units: a state goes on at the rates of another spec", "[gpu]",
-                   pvm::CudaResidentEngine<pvm::bf16>, pvm::CudaResidentEngine<pvm::fp32>,
-                   pvm::CudaStreamedEngine<pvm::bf16>, pvm::CudaStreamedEngine<pvm::fp32>) {
+                   pvm::CudaResidentEngine<pvm::fp32>,
+                   pvm::CudaStreamedEngine<pvm::bf16>
+                       PVM_TYPES_ON_GPU(pvm::CudaResidentEngine<pvm::bf16>,
+                                        pvm::CudaStreamedEngine<pvm::fp32>)) {
   if (skipped()) return;
   const Multiprocessors sixteen(16);
   pvm_test::rates_of_another_spec_count<TestType>(quick(), 1);
@@ -551,8 +553,10 @@ TEST_CASE("units: small.json stays within the rounding of the weights", "[gpu]")
 #endif
 
 TEMPLATE_TEST_CASE("units: scores, predictions and frames are the host engine's", "[gpu]",
-                   pvm::CudaResidentEngine<pvm::fp16>, pvm::CudaResidentEngine<pvm::fp32>,
-                   pvm::CudaStreamedEngine<pvm::bf16>, pvm::CudaStreamedEngine<pvm::fp32>) {
+                   pvm::CudaResidentEngine<pvm::fp32>,
+                   pvm::CudaStreamedEngine<pvm::bf16>
+                       PVM_TYPES_ON_GPU(pvm::CudaResidentEngine<pvm::fp16>,
+                                        pvm::CudaStreamedEngine<pvm::fp32>)) {
   if (skipped()) return;
   const Multiprocessors sixteen(16);
   const auto spec = hidden_49();
@@ -585,8 +589,10 @@ TEMPLATE_TEST_CASE("units: scores, predictions and frames are the host engine's"
 }
 
 TEMPLATE_TEST_CASE("units: a frozen network does not change, another engine's run goes on", "[gpu]",
-                   pvm::CudaResidentEngine<pvm::bf16>, pvm::CudaResidentEngine<pvm::fp32>,
-                   pvm::CudaStreamedEngine<pvm::bf16>, pvm::CudaStreamedEngine<pvm::fp32>) {
+                   pvm::CudaResidentEngine<pvm::fp32>,
+                   pvm::CudaStreamedEngine<pvm::bf16>
+                       PVM_TYPES_ON_GPU(pvm::CudaResidentEngine<pvm::bf16>,
+                                        pvm::CudaStreamedEngine<pvm::fp32>)) {
   if (skipped()) return;
   const Multiprocessors sixteen(16);
   const auto spec = hidden_49();
