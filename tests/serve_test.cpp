@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
@@ -22,6 +23,7 @@
 #include <pvm/io/resize.hpp>
 #include <pvm/model/json.hpp>
 #include <pvm/readout/compare.hpp>
+#include <pvm/serve/guard.hpp>
 #include <pvm/serve/server.hpp>
 #include <pvm/serve/service.hpp>
 
@@ -255,6 +257,21 @@ class RawClient {
 };
 
 }  // namespace
+
+TEST_CASE("A server is crowded if no thread is free for who waits", "[serve]") {
+  pvm::serve::detail::BoundedThreads threads(2);
+  std::promise<void> over;
+  const auto wait = [until = over.get_future().share()] { until.wait(); };
+  for (int i = 0; i < 2; ++i) {
+    threads.enqueue(wait);
+    CHECK_FALSE(threads.crowded());  // whether a thread has begun with it or not
+  }
+  threads.enqueue(wait);
+  CHECK(threads.crowded());
+  over.set_value();
+  threads.shutdown();
+  CHECK_FALSE(threads.crowded());
+}
 
 TEST_CASE("Connections that say nothing give way to others", "[serve]") {
   Served served;

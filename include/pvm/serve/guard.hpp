@@ -67,10 +67,10 @@ class BoundedThreads : public httplib::TaskQueue {
     given_.notify_one();
     return Enqueued(true);
   }
-  /// Whether connections wait for a thread.
+  /// Whether connections wait for a thread, and none is free for them.
   [[nodiscard]] bool crowded() {
     const std::lock_guard lock(mutex_);
-    return !tasks_.empty();
+    return tasks_.size() + busy_ > threads_.size();
   }
   void shutdown() override {
     {
@@ -92,9 +92,12 @@ class BoundedThreads : public httplib::TaskQueue {
         if (tasks_.empty()) return;
         task = std::move(tasks_.front());
         tasks_.pop_front();
+        ++busy_;
       }
       taken_.notify_one();
       task();
+      const std::lock_guard lock(mutex_);
+      --busy_;
     }
   }
 
@@ -102,6 +105,7 @@ class BoundedThreads : public httplib::TaskQueue {
   std::condition_variable given_, taken_;
   std::deque<std::function<void()>> tasks_;
   std::vector<std::thread> threads_;
+  std::size_t busy_ = 0;  // threads that serve a connection
   bool ends_ = false;
 };
 
