@@ -12,16 +12,21 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include <pvm/dist/communicator.hpp>
+#include <pvm/dist/group.hpp>
+#include <pvm/dist/ranks_by.hpp>
 #include <pvm/engine/choose.hpp>
 #include <pvm/engine/cuda/batch/engine.hpp>
 #include <pvm/engine/cuda/device/time.hpp>
 #include <pvm/engine/cuda/general/engine.hpp>
 #include <pvm/engine/cuda/plan_engine.hpp>
+#include <pvm/engine/cuda/units/carrier.hpp>
 #include <pvm/engine/cuda/units/engine.hpp>
 #include <pvm/engine/device_plan.hpp>
 #include <pvm/io/synthetic.hpp>
@@ -32,6 +37,7 @@
 #include <pvm/train/trainer.hpp>
 
 #include "../catch.hpp"
+#include "../group_of_threads.hpp"
 #include "../train_helpers.hpp"
 
 namespace {
@@ -416,6 +422,69 @@ TEST_CASE("Several GPUs share the network of one sequence, or a sentence refuses
   const Different none({.found = cudaErrorNoDevice});
   CHECK(train_test::contains(refused.operator()<pvm::Trainer<pvm::fp32>>(spec, both),
                              "no GPU can be used"));
+}
+
+/// The engines for one sequence of this program, by precision.
+template <class Precision>
+const pvm::detail::GpuEngines* gpus_for_one_sequence() {
+  static constexpr pvm::detail::GpuEngines all{
+      pvm::cuda_available, pvm::detail::make_cuda_engine<Precision, 1, pvm::RuntimeNetwork>,
+      pvm::detail::list_gpus, pvm::detail::choose_gpu, nullptr};
+  return &all;
+}
+const pvm::detail::GpuEngines* gpus_of_ranks(std::string_view precision) {
+  if (precision == pvm::bf16::name) return gpus_for_one_sequence<pvm::bf16>();
+  if (precision == pvm::tf32::name) return gpus_for_one_sequence<pvm::tf32>();
+  return gpus_for_one_sequence<pvm::fp32>();
+}
+
+TEST_CASE("Ranks with a GPU each share a Trainer's network, or a sentence refuses") {
+  using Net = pvm::Network<pvm::Input<12, 3, 3>, pvm::Layers<4, 2, 1>, pvm::Hidden<7>>;
+  const auto spec = Net::spec();
+  const auto one_gpu = [&] {
+    const Different device({.multiprocessors = 16});
+    return train(pvm::Trainer<pvm::bf16>(spec, {.seed = 5}), 20);
+  }();
+  const Different device({.multiprocessors = 8, .devices = 2, .overlap = true});
+  pvm_test::with_ranks(
+      2,
+      [&](pvm_test::Group& group) {
+        pvm::TrainerOptions options{.seed = 5, .threads = 1};
+        options.ranks = &group;
+        {  // the ranks have one engine at a time
+          pvm::Trainer<pvm::bf16> shared(spec, options);
+          CHECK(shared.description().find("2 ranks, each a shard of 2 shards, here on GPU 0") == 0);
+          CHECK(train(shared, 20) == one_gpu);
+        }
+        options.device = 1;
+        CHECK(pvm::Trainer<pvm::bf16>(spec, options).description().find("here on GPU 1") !=
+              std::string::npos);
+        const auto refused = [&]<class Trainer>(const pvm::Spec& of) {
+          return train_test::error_of([&] { Trainer(of, options); });
+        };
+        const char* const cannot = "cannot be divided among GPUs";
+        const auto tiny = train_test::tiny_spec();  // units of 16 hidden values
+        CHECK(train_test::contains(refused.operator()<pvm::Trainer<pvm::tf32>>(spec), cannot));
+        CHECK(train_test::contains(refused.operator()<pvm::Trainer<pvm::fp32>>(tiny), cannot));
+        options.device = -1;
+        pvm::Trainer<pvm::fp32> host(tiny, options);
+        CHECK(train_test::contains(host.description(), "2 ranks, each a host"));
+        options.backend = pvm::BackendChoice::host;
+        options.devices = {0, 1};
+        CHECK(train_test::contains(refused.operator()<pvm::Trainer<pvm::fp32>>(spec),
+                                   "the run is to be on the host"));
+      },
+      pvm::dist::GpusOf(gpus_of_ranks));
+}
+
+TEST_CASE("Without NCCL, GPUs that cannot reach each other are told what would help") {
+  pvm::dist::OneProcess one;
+  pvm::dist::RanksBy<pvm::dist::OneProcess> ranks(one);
+  const auto said = train_test::error_of(
+      [&] { static_cast<void>(pvm::detail::units::make_carrier(ranks, {}, "They are far away")); });
+  CHECK(said ==
+        "They are far away; or build this program with NCCL (PVM_NCCL=ON), which then "
+        "carries what GPUs exchange");
 }
 
 TEST_CASE("Which engine a GPU takes for one sequence depends on units, weights and momentum") {
