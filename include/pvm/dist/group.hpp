@@ -200,7 +200,8 @@ class ShardedEngine {
 };
 
 /// The ranks of a run as one maker of engines. On rank 0, give it to the Trainer
-/// (`TrainerOptions::ranks`), and call `end` when all is done; on the others, call `serve`.
+/// (`TrainerOptions::ranks`), and call `end` when all is done; on the others, call `serve`. The ranks
+/// have one engine at a time: a Trainer must go before another one is made.
 template <Communicator C>
 class Group final : public EngineMaker {
  public:
