@@ -446,9 +446,8 @@ TEMPLATE_TEST_CASE("units: fp32 follows the reference on networks drawn at rando
 TEMPLATE_TEST_CASE("units: captured, eager and resumed runs have the same bits", "[gpu]",
                    pvm::CudaResidentEngine<pvm::bf16>, pvm::CudaResidentEngine<pvm::fp32>,
                    pvm::CudaStreamedEngine<pvm::bf16>,
-                   pvm::CudaStreamedEngine<pvm::fp32>
-                       PVM_TYPES_ON_GPU(pvm::CudaResidentEngine<pvm::fp16>,
-                                        pvm::CudaStreamedEngine<pvm::fp16>)) {
+                   pvm::CudaStreamedEngine<pvm::fp32> PVM_TYPES_ON_GPU(
+                       pvm::CudaResidentEngine<pvm::fp16>, pvm::CudaStreamedEngine<pvm::fp16>)) {
   if (skipped()) return;
   const Multiprocessors sixteen(16);
   pvm_test::same_bits<TestType>(1, hidden_49());
@@ -456,9 +455,8 @@ TEMPLATE_TEST_CASE("units: captured, eager and resumed runs have the same bits",
 
 TEMPLATE_TEST_CASE("units: a state goes on at the rates of another spec", "[gpu]",
                    pvm::CudaResidentEngine<pvm::fp32>,
-                   pvm::CudaStreamedEngine<pvm::bf16>
-                       PVM_TYPES_ON_GPU(pvm::CudaResidentEngine<pvm::bf16>,
-                                        pvm::CudaStreamedEngine<pvm::fp32>)) {
+                   pvm::CudaStreamedEngine<pvm::bf16> PVM_TYPES_ON_GPU(
+                       pvm::CudaResidentEngine<pvm::bf16>, pvm::CudaStreamedEngine<pvm::fp32>)) {
   if (skipped()) return;
   const Multiprocessors sixteen(16);
   pvm_test::rates_of_another_spec_count<TestType>(quick(), 1);
@@ -554,9 +552,8 @@ TEST_CASE("units: small.json stays within the rounding of the weights", "[gpu]")
 
 TEMPLATE_TEST_CASE("units: scores, predictions and frames are the host engine's", "[gpu]",
                    pvm::CudaResidentEngine<pvm::fp32>,
-                   pvm::CudaStreamedEngine<pvm::bf16>
-                       PVM_TYPES_ON_GPU(pvm::CudaResidentEngine<pvm::fp16>,
-                                        pvm::CudaStreamedEngine<pvm::fp32>)) {
+                   pvm::CudaStreamedEngine<pvm::bf16> PVM_TYPES_ON_GPU(
+                       pvm::CudaResidentEngine<pvm::fp16>, pvm::CudaStreamedEngine<pvm::fp32>)) {
   if (skipped()) return;
   const Multiprocessors sixteen(16);
   const auto spec = hidden_49();
@@ -590,9 +587,8 @@ TEMPLATE_TEST_CASE("units: scores, predictions and frames are the host engine's"
 
 TEMPLATE_TEST_CASE("units: a frozen network does not change, another engine's run goes on", "[gpu]",
                    pvm::CudaResidentEngine<pvm::fp32>,
-                   pvm::CudaStreamedEngine<pvm::bf16>
-                       PVM_TYPES_ON_GPU(pvm::CudaResidentEngine<pvm::bf16>,
-                                        pvm::CudaStreamedEngine<pvm::fp32>)) {
+                   pvm::CudaStreamedEngine<pvm::bf16> PVM_TYPES_ON_GPU(
+                       pvm::CudaResidentEngine<pvm::bf16>, pvm::CudaStreamedEngine<pvm::fp32>)) {
   if (skipped()) return;
   const Multiprocessors sixteen(16);
   const auto spec = hidden_49();

@@ -30,68 +30,23 @@
 #include "catch.hpp"
 #include "engine_cases.hpp"
 #include "group_of_threads.hpp"
+#include "seen.hpp"
 #include "thread_ranks.hpp"
 
 namespace {
 
+using pvm_test::check_same;
 using pvm_test::fill;
 using pvm_test::Group;
+using pvm_test::look_at;
 using pvm_test::Post;
 using pvm_test::run_steps;
+using pvm_test::Seen;
 using pvm_test::some_weights;
 using pvm_test::start_from;
 using pvm_test::ThreadRank;
 using pvm_test::with_marked_ranks;
 using pvm_test::with_ranks;
-
-/// Everything that a run shows.
-struct Seen {
-  pvm::EngineState state;
-  std::vector<float> weights, prediction, hidden, outputs;
-  pvm::Score score;
-};
-
-template <class Engine>
-Seen look_at(Engine& engine, const pvm::Spec& spec) {
-  const pvm::Connectome net = pvm::make_connectome(spec);
-  const auto batch = static_cast<std::size_t>(engine.batch());
-  Seen seen;
-  seen.score = engine.take_score();
-  seen.weights.resize(net.weights);
-  engine.read_weights(seen.weights);
-  seen.prediction.resize(batch * spec.frame_size());
-  engine.read_prediction(seen.prediction);
-  seen.hidden.resize(batch * net.units.size() * static_cast<std::size_t>(net.hidden));
-  engine.read_hidden(seen.hidden);
-  seen.outputs.resize(batch * net.outputs);
-  engine.read_outputs(seen.outputs);
-  seen.state = engine.save();
-  return seen;
-}
-
-void check_same(const Seen& a, const Seen& b) {
-  CHECK(a.weights == b.weights);
-  CHECK(a.prediction == b.prediction);
-  CHECK(a.hidden == b.hidden);
-  CHECK(a.outputs == b.outputs);
-  CHECK(a.score.prediction == b.score.prediction);
-  CHECK(a.score.persistence == b.score.persistence);
-  CHECK(a.score.loss == b.score.loss);
-  CHECK(a.score.pixels == b.score.pixels);
-  CHECK(a.score.outputs == b.score.outputs);
-  CHECK(a.state.step == b.state.step);
-  CHECK(a.state.layout == b.state.layout);
-  CHECK(a.state.coefficients == b.state.coefficients);
-  CHECK(a.state.weights == b.state.weights);
-  CHECK(a.state.folded == b.state.folded);
-  CHECK(a.state.dweights == b.state.dweights);
-  CHECK(a.state.hidden == b.state.hidden);
-  CHECK(a.state.squeezed == b.state.squeezed);
-  CHECK(a.state.frames == b.state.frames);
-  CHECK(a.state.outputs == b.state.outputs);
-  CHECK(a.state.hidden_gradients == b.state.hidden_gradients);
-  CHECK(a.state.output_gradients == b.state.output_gradients);
-}
 
 /// An engine of one process, as a Trainer has it.
 pvm::AnyEngine alone(const pvm::Spec& spec, int batch, const std::string& precision) {

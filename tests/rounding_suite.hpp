@@ -20,6 +20,7 @@
 
 #include "engine_suite.hpp"
 #include "reference.hpp"
+#include "seen.hpp"
 
 namespace pvm_test {
 
@@ -150,20 +151,6 @@ std::vector<float> train(const pvm::Spec& spec, int batch, int steps, F&& pixel)
     engine.run(block, pvm::Mode::learn);
   }
   return weights_of(engine, spec);
-}
-
-inline void same_state(const pvm::EngineState& a, const pvm::EngineState& b) {
-  CHECK(a.weights == b.weights);
-  CHECK(a.folded == b.folded);
-  CHECK(a.dweights == b.dweights);
-  CHECK(a.coefficients == b.coefficients);
-  CHECK(a.coefficients1 == b.coefficients1);
-  CHECK(a.hidden == b.hidden);
-  CHECK(a.squeezed == b.squeezed);
-  CHECK(a.frames == b.frames);
-  CHECK(a.outputs == b.outputs);
-  CHECK(a.hidden_gradients == b.hidden_gradients);
-  CHECK(a.output_gradients == b.output_gradients);
 }
 
 /// A captured run, an eager one, and one that is saved and resumed midway give the same bits, over

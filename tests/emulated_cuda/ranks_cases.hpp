@@ -30,12 +30,15 @@
 namespace gpu_ranks_test {
 
 using pvm::BackendChoice;
+using pvm_test::check_same;
 using pvm_test::fill;
 using pvm_test::Group;
 using pvm_test::hidden_49;
+using pvm_test::look_at;
 using pvm_test::Post;
 using pvm_test::run_steps;
 using pvm_test::same_state;
+using pvm_test::Seen;
 using pvm_test::some_weights;
 using pvm_test::start_from;
 using pvm_test::ThreadRank;
@@ -97,43 +100,6 @@ pvm::AnyEngine two_shards(const pvm::Spec& spec) {
   pvm::EngineOptions options;
   options.devices = {0, 1};
   return make_shards<E>(spec, 1, options);
-}
-
-/// Everything that a run shows.
-struct Seen {
-  pvm::EngineState state;
-  std::vector<float> weights, prediction, hidden, outputs;
-  pvm::Score score;
-};
-template <class Engine>
-Seen look_at(Engine& engine, const pvm::Spec& spec) {
-  const pvm::Connectome net = pvm::make_connectome(spec);
-  Seen seen;
-  seen.score = engine.take_score();
-  seen.weights.resize(net.weights);
-  engine.read_weights(seen.weights);
-  seen.prediction.resize(spec.frame_size());
-  engine.read_prediction(seen.prediction);
-  seen.hidden.resize(net.units.size() * static_cast<std::size_t>(net.hidden));
-  engine.read_hidden(seen.hidden);
-  seen.outputs.resize(net.outputs);
-  engine.read_outputs(seen.outputs);
-  seen.state = engine.save();
-  return seen;
-}
-void check_same(const Seen& a, const Seen& b) {
-  CHECK(a.weights == b.weights);
-  CHECK(a.prediction == b.prediction);
-  CHECK(a.hidden == b.hidden);
-  CHECK(a.outputs == b.outputs);
-  CHECK(a.score.prediction == b.score.prediction);
-  CHECK(a.score.persistence == b.score.persistence);
-  CHECK(a.score.loss == b.score.loss);
-  CHECK(a.score.pixels == b.score.pixels);
-  CHECK(a.score.outputs == b.score.outputs);
-  CHECK(a.state.step == b.state.step);
-  CHECK(a.state.layout == b.state.layout);
-  same_state(a.state, b.state);
 }
 
 /// Learns, is frozen for a while, and learns at other rates.
