@@ -67,6 +67,20 @@ struct OrderMessage {
   std::uint64_t first = 0;   ///< of `store_frames`
 };
 
+/// Calls visit(field) for what rank 0 tells the others of a task beside its spec, in this order.
+template <class Task, class Visit>
+void each_field(Task& task, Visit visit) {
+  visit(task.batch);
+  visit(task.precision);
+  visit(task.wanted);
+  visit(task.options.reduce);
+  visit(task.options.threads);
+  visit(task.options.graph);
+  visit(task.options.restored_next);
+  visit(task.options.devices);
+  visit(task.options.shards);
+}
+
 }  // namespace detail
 
 /// The engine that rank 0's program sees: its own share, and orders to the other ranks. Satisfies
@@ -180,15 +194,7 @@ class ShardedEngine {
     Bytes message;
     message.put(task.spec.name);
     message.put(to_json_text(task.spec));
-    message.put(task.batch);
-    message.put(task.precision);
-    message.put(task.wanted);
-    message.put(task.options.reduce);
-    message.put(task.options.threads);
-    message.put(task.options.graph);
-    message.put(task.options.restored_next);
-    message.put(task.options.devices);
-    message.put(task.options.shards);
+    detail::each_field(task, [&](const auto& field) { message.put(field); });
     broadcast_all(ranks_, message.all);
   }
 
@@ -200,8 +206,8 @@ class ShardedEngine {
 };
 
 /// The ranks of a run as one maker of engines. On rank 0, give it to the Trainer
-/// (`TrainerOptions::ranks`), and call `end` when all is done; on the others, call `serve`. The ranks
-/// have one engine at a time: a Trainer must go before another one is made.
+/// (`TrainerOptions::ranks`), and call `end` when all is done; on the others, call `serve`. The
+/// ranks have one engine at a time: a Trainer must go before another one is made.
 template <Communicator C>
 class Group final : public EngineMaker {
  public:
@@ -325,15 +331,7 @@ class Group final : public EngineMaker {
     ShareTask task;
     message.get(name);
     message.get(text);
-    message.get(task.batch);
-    message.get(task.precision);
-    message.get(task.wanted);
-    message.get(task.options.reduce);
-    message.get(task.options.threads);
-    message.get(task.options.graph);
-    message.get(task.options.restored_next);
-    message.get(task.options.devices);
-    message.get(task.options.shards);
+    detail::each_field(task, [&](auto& field) { message.get(field); });
     task.spec = parse_spec(text, name);
     task.spec.name = name;
     try {

@@ -44,8 +44,8 @@ inline void require_rate(const io::Checkpoint& checkpoint, double rate, const st
 inline double found_rate(const io::Checkpoint& checkpoint, const std::string& what) {
   if (checkpoint.chosen.find("rate ") == std::string::npos) detail::refuse_rate(what);
   const auto& rates = checkpoint.state.rates;
-  char text[32] =
-      {};  // the shortest number that is this rate, as it was written when the run began
+  // The shortest number that is this rate, as it was written when the run began.
+  char text[32] = {};
   std::to_chars(text, text + sizeof text - 1, rates.empty() ? 0 : rates.front().learning_rate);
   const double rate = std::strtod(text, nullptr);
   require_rate(checkpoint, rate, what);
