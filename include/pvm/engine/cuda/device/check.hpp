@@ -141,26 +141,22 @@ class Stream {
   cudaStream_t stream_ = nullptr;
 };
 
-/// Whether all work in `stream` has finished.
-inline bool is_idle(cudaStream_t stream) {
-  const cudaError_t status = cudaStreamQuery(stream);
+/// Whether `status`, the answer of a stream or an event, says that its work has finished.
+inline bool has_finished(cudaError_t status, const char* doing) {
   if (status == cudaErrorNotReady) {
     (void)cudaGetLastError();  // not a failure, but CUDA records it as the last error
     return false;
   }
-  cuda_check(status, "asking whether steps are running");
+  cuda_check(status, doing);
   return true;
 }
-
+/// Whether all work in `stream` has finished.
+inline bool is_idle(cudaStream_t stream) {
+  return has_finished(cudaStreamQuery(stream), "asking whether steps are running");
+}
 /// Whether all work before `event` has finished. True if it was never recorded.
 inline bool is_over(cudaEvent_t event) {
-  const cudaError_t status = cudaEventQuery(event);
-  if (status == cudaErrorNotReady) {
-    (void)cudaGetLastError();  // not a failure, but CUDA records it as the last error
-    return false;
-  }
-  cuda_check(status, "asking whether an upload has ended");
-  return true;
+  return has_finished(cudaEventQuery(event), "asking whether an upload has ended");
 }
 
 /// An event without timing.
