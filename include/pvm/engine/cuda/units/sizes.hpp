@@ -65,8 +65,8 @@ constexpr std::size_t words_in_pieces(std::size_t count) { return (count + 2) / 
 
 /// Whether these engines can run units of `hidden` values: they are cut into an even number of full
 /// tiles and at most 4 remainder rows. Only where 16-bit weights stream (`pipelined`) may there be
-/// no remainder rows, or more than 64 values: elsewhere a warp keeps or sends a unit's values in two
-/// registers of each lane.
+/// no remainder rows, or more than 64 values: elsewhere a warp keeps or sends a unit's values in
+/// two registers of each lane.
 constexpr bool fits_tiles(int hidden, bool pipelined) {
   const bool fits = hidden > 16 && hidden / 8 % 2 == 0 && hidden % 8 <= 4;
   return fits && (pipelined ? hidden <= 104 : hidden <= 64 && hidden % 8 >= 1);

@@ -32,8 +32,7 @@ SlotPairs Plan<Precision, Hidden, home>::slot_pairs(const Sides& sides) const {
   const auto pairs = [&](const std::vector<std::size_t>& blocks_of, typename S::SlotKind kind) {
     return SlotDealer<typename S::SlotKind>::pairs_for(sides, blocks_of, kind);
   };
-  const auto low_pairs = [&](const std::vector<std::size_t>& blocks_of,
-                             typename S::SlotKind kind) {
+  const auto low_pairs = [&](const std::vector<std::size_t>& blocks_of, typename S::SlotKind kind) {
     return S::fp32_weights ? 0 : pairs(blocks_of, kind);
   };
   SlotPairs first{};

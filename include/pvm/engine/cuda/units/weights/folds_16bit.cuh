@@ -43,9 +43,7 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::write_factors(
     // The rows are in device memory. Load the values of two operands before storing either of them:
     // a store in between would make the second load wait for another round trip. Of an odd number
     // of operands the last one is written twice.
-    const auto tile_of = [](int k) {
-      return S::operands % 2 == 0 ? k : min(k, S::operands - 1);
-    };
+    const auto tile_of = [](int k) { return S::operands % 2 == 0 ? k : min(k, S::operands - 1); };
 #pragma unroll 1
     for (int first = 0; first < S::operands; first += 2) {
       float d[2][4][2];
