@@ -252,6 +252,7 @@ using cudaGraph_t = emulated_cuda::Graph*;
 using cudaGraphExec_t = emulated_cuda::Graph*;
 enum { cudaStreamDefault = 0, cudaStreamNonBlocking = 1 };
 enum { cudaEventDefault = 0, cudaEventDisableTiming = 2 };
+enum { cudaEventRecordDefault = 0, cudaEventRecordExternal = 1 };
 enum cudaStreamCaptureMode {
   cudaStreamCaptureModeGlobal,
   cudaStreamCaptureModeThreadLocal,
@@ -302,6 +303,15 @@ inline cudaError_t cudaEventDestroy(cudaEvent_t event) {
 inline cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream = nullptr) {
   event->when = std::chrono::steady_clock::now();
   event->capture = stream != nullptr ? stream->capture : nullptr;
+  event->stream = stream;
+  return cudaSuccess;
+}
+/// An external event of a capture is recorded by the graph, each time that it runs.
+inline cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream,
+                                            unsigned flags) {
+  if (stream == nullptr || stream->capture == nullptr || flags != cudaEventRecordExternal) {
+    return cudaEventRecord(event, stream);
+  }
   event->stream = stream;
   return cudaSuccess;
 }

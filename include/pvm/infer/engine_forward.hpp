@@ -56,6 +56,7 @@ class EngineForward final : public Forward {
   [[nodiscard]] std::size_t past_bytes() const override { return past_floats() * sizeof(float); }
   [[nodiscard]] std::size_t most_rows() const override { return batch_; }
 
+  using Forward::step;
   void step(std::span<const Row> rows) override {
     seat(rows);
     const FrameBlock block = engine_.stage(1);

@@ -29,6 +29,20 @@ struct Row {
   std::span<float> hidden;      ///< [units][hidden]
 };
 
+/// What may be done beside a step, on the thread that runs it.
+class Beside {
+ public:
+  Beside() = default;
+  Beside(const Beside&) = delete;
+  Beside& operator=(const Beside&) = delete;
+  virtual ~Beside() = default;
+
+  /// The step has begun.
+  virtual void begun() = 0;
+  /// Its hidden values are there, perhaps before its predictions. After `begun`.
+  virtual void has_hidden() = 0;
+};
+
 /// Runs steps of a frozen network. A row's results depend on its past and its frame only, not on
 /// the rows beside it, bit by bit.
 class Forward {
@@ -46,6 +60,12 @@ class Forward {
   [[nodiscard]] virtual std::size_t most_rows() const = 0;
   /// One step of every row; no two have the same past.
   virtual void step(std::span<const Row> rows) = 0;
+  /// The same, with work beside it.
+  virtual void step(std::span<const Row> rows, Beside& beside) {
+    step(rows);
+    beside.begun();
+    beside.has_hidden();
+  }
   /// `past` will not be used any more.
   virtual void forget(StreamPast& past) = 0;
   /// For logs: what runs where.

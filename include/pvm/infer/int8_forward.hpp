@@ -39,6 +39,7 @@ class Int8Forward final : public Forward {
   [[nodiscard]] StreamPast begin() const override;
   [[nodiscard]] std::size_t past_bytes() const override { return past_floats() * sizeof(float); }
   [[nodiscard]] std::size_t most_rows() const override { return 1 << 20; }
+  using Forward::step;
   void step(std::span<const Row> rows) override;
   void forget(StreamPast&) override {}
   [[nodiscard]] std::string description() const override;

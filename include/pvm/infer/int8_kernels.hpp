@@ -78,8 +78,8 @@ struct PlainInt8Tile {
 };
 
 #if defined(__x86_64__)
-#define PVM_VNNI512 "arch=x86-64-v4,avx512vnni"
-#define PVM_VNNI256 "arch=x86-64-v3,avxvnni"
+#define PVM_VNNI512 PVM_X86_64_V4 ",avx512vnni"
+#define PVM_VNNI256 PVM_X86_64_V3 ",avxvnni"
 
 /// With AVX-512 VNNI: 64 products an instruction.
 struct Vnni512Tile {

@@ -62,11 +62,22 @@ class ObjectReadout {
     return side * side;
   }
 
-  /// Writes the heatmap, row by row, and says where the object is in it. `hidden`: as a Row's; may
-  /// be empty if none are read.
+  /// Writes to the heatmap what can be known of a frame before its hidden values are there, for
+  /// `see`.
+  void look(std::span<const std::uint8_t> frame, std::span<float> heat) {
+    if (auto* ridge = std::get_if<readout::RidgeReadout>(&readout_)) {
+      ridge->heat_of_frame(frame, heat);
+    }
+  }
+  /// Completes the heatmap of `look`, row by row, and says where the object is in it. `hidden`: as
+  /// a Row's; may be empty if none are read.
   Seen see(std::span<const float> hidden, std::span<const std::uint8_t> frame,
            std::span<float> heat) {
-    std::visit([&](auto& readout) { readout.heat(hidden, frame, heat); }, readout_);
+    if (const auto* ridge = std::get_if<readout::RidgeReadout>(&readout_)) {
+      ridge->add_hidden(hidden, heat);
+    } else {
+      std::get<readout::MlpReadout>(readout_).heat(hidden, frame, heat);
+    }
     const readout::Decoded decoded = decoder_.decode(heat);
     Seen seen{presence_.confidence(decoded.contrast), {}};
     if (decoded.present) {

@@ -413,26 +413,49 @@ class Scheduler {
       if (options_.hidden || reads_hidden()) hidden.resize(hidden_);
       rows.push_back({&running.work->past, running.waiting.frame, result.prediction, hidden});
     }
-    forward_->step(rows);
-    if (has_readout()) read_out(batch, rows);
+    if (!has_readout()) return forward_->step(rows);
+    for (Running& running : batch) running.result.heat.resize(readouts_.front().heat_values());
+    ReadOut read_out{*this, batch, rows};
+    forward_->step(rows, read_out);
   }
 
-  void read_out(std::vector<Running>& batch, const std::vector<Row>& rows) {
-    for (Running& running : batch) running.result.heat.resize(readouts_.front().heat_values());
-    const auto see = [&](ObjectReadout& readout, std::size_t i) {
-      FrameResult& result = batch[i].result;
-      const ObjectReadout::Seen seen = readout.see(rows[i].hidden, rows[i].frame, result.heat);
-      result.confidence = seen.confidence;
-      result.box = seen.box;
-    };
-    if (batch.size() == 1) return see(readouts_.front(), 0);
-    std::atomic<std::size_t> next{0};
-    team_.run([&](int member) {
-      for (std::size_t i = next++; i < batch.size(); i = next++) {
-        see(readouts_[static_cast<std::size_t>(member)], i);
-      }
-    });
-  }
+  /// Reads the readout out beside a step: first what frames say, then what hidden values add.
+  class ReadOut final : public Beside {
+   public:
+    ReadOut(Scheduler& self, std::vector<Running>& batch, const std::vector<Row>& rows)
+        : self_(self), batch_(batch), rows_(rows) {}
+
+    void begun() override {
+      for_each([&](ObjectReadout& readout, std::size_t i) {
+        readout.look(rows_[i].frame, batch_[i].result.heat);
+      });
+    }
+    void has_hidden() override {
+      for_each([&](ObjectReadout& readout, std::size_t i) {
+        FrameResult& result = batch_[i].result;
+        const ObjectReadout::Seen seen = readout.see(rows_[i].hidden, rows_[i].frame, result.heat);
+        result.confidence = seen.confidence;
+        result.box = seen.box;
+      });
+    }
+
+   private:
+    /// Calls work(readout, row) for all rows, which threads share.
+    template <class Work>
+    void for_each(const Work& work) {
+      if (batch_.size() == 1) return work(self_.readouts_.front(), 0);
+      std::atomic<std::size_t> next{0};
+      self_.team_.run([&](int member) {
+        for (std::size_t i = next++; i < batch_.size(); i = next++) {
+          work(self_.readouts_[static_cast<std::size_t>(member)], i);
+        }
+      });
+    }
+
+    Scheduler& self_;
+    std::vector<Running>& batch_;
+    const std::vector<Row>& rows_;
+  };
 
   void finish(std::vector<Running>& batch, const std::exception_ptr& fault, Clock::time_point now) {
     ++report_.batches;

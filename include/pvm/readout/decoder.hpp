@@ -90,12 +90,13 @@ class Decoder {
   Decoded decode(std::span<const float> given) {
     const std::span<const float> heat = smoothed(given);
     enlarge(heat);
-    const auto peak = std::max_element(large_.begin(), large_.end());
+    const float peak = peak_value();
     const float median = median_of(heat);
-    const double contrast = static_cast<double>(*peak) - static_cast<double>(median);
+    const double contrast = static_cast<double>(peak) - static_cast<double>(median);
     if (!(contrast > options_.contrast)) return {false, contrast};
     const float level = median + static_cast<float>(options_.threshold * contrast);
-    return judge(*peak, median, component(static_cast<int>(peak - large_.begin()), level));
+    const auto at = std::find(large_.begin(), large_.end(), peak);
+    return judge(peak, median, component(static_cast<int>(at - large_.begin()), level));
   }
 
   /// Decides whether a peak is an object; `box` is that of its component.
@@ -139,6 +140,32 @@ class Decoder {
       }
     }
   };
+
+  /// The largest of values, at least one of them, by whole vectors. If some are not numbers, it may
+  /// be none, or the largest of a part of the others.
+  struct Largest {
+    std::span<const float> values;
+    float& out;
+
+    [[gnu::always_inline]] inline void operator()() const {
+      const std::size_t whole = values.size() / simd::width * simd::width;
+      simd::Lanes most = {};
+      most += values[0];
+      for (std::size_t i = 0; i < whole; i += simd::width) {
+        const simd::Lanes& some = simd::at(values.data() + i);
+        most = some > most ? some : most;
+      }
+      out = most[0];
+      for (std::size_t l = 1; l < simd::width; ++l) out = most[l] > out ? most[l] : out;
+      for (std::size_t i = whole; i < values.size(); ++i) out = values[i] > out ? values[i] : out;
+    }
+  };
+  /// The largest value of the enlarged heatmap.
+  [[nodiscard]] float peak_value() const {
+    float largest = 0;
+    simd::for_best_isa(Largest{large_, largest});
+    return largest;
+  }
 
   std::span<const float> smoothed(std::span<const float> heat) {
     if (options_.smoothing <= 0) return heat;

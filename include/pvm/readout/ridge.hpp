@@ -120,9 +120,21 @@ class RidgeReadout : public Readout {
   void heat(std::span<const float> hidden, std::span<const std::uint8_t> frame,
             std::span<float> out) override {
     check(hidden, frame);
+    heat_of_frame(frame, out);
+    add_hidden(hidden, out);
+  }
+
+  /// `heat` in two parts, for frames whose hidden values come later: what the frame alone says, and
+  /// then what `hidden` adds to it. Their sizes must be right.
+  void heat_of_frame(std::span<const std::uint8_t> frame, std::span<float> out) {
     solve();
-    simd::for_best_isa(Heat{*this, hidden, frame, out});
+    std::copy(biases_.begin(), biases_.end(), out.begin());
+    if (options_.shared) std::fill(out.begin(), out.end(), biases_.front());
+    if (inputs_.kinds().pixels) simd::for_best_isa(HeatOfPixels{*this, frame, out});
     if (inputs_.kinds().colours) add_colours(frame, out);
+  }
+  void add_hidden(std::span<const float> hidden, std::span<float> out) const {
+    if (inputs_.kinds().hidden) simd::for_best_isa(HeatOfHidden{*this, hidden, out});
   }
 
   /// Fits the weights to what has been learned; `heat` does it when needed.
@@ -458,55 +470,76 @@ class RidgeReadout : public Readout {
     }
   }
 
-  /// The part of the heatmap that is linear in hidden values and pixels.
-  struct Heat {
-    RidgeReadout& self;
+  /// A weighted sum of pieces of an input: `add` goes through one of them. Sums are added at the
+  /// end, not once for each piece, because pieces are short; and there are three, because each
+  /// addition waits for the one before.
+  struct WeightedSum {
+    const float* weights;  ///< of the next piece
+    simd::Lanes first = {}, second = {}, third = {};
+    float rest = 0;
+
+    template <class Value>
+    [[gnu::always_inline]] inline void add(const Value* values, std::size_t count) {
+      std::size_t i = 0;
+      for (; i + 3 * simd::width <= count; i += 3 * simd::width) {
+        add_lanes(first, i, values);
+        add_lanes(second, i + simd::width, values);
+        add_lanes(third, i + 2 * simd::width, values);
+      }
+      for (; i + simd::width <= count; i += simd::width) add_lanes(first, i, values);
+      for (; i < count; ++i) rest += weights[i] * static_cast<float>(values[i]);
+      weights += count;
+    }
+    template <class Value>
+    [[gnu::always_inline]] inline void add_lanes(simd::Lanes& sum, std::size_t i,
+                                                 const Value* values) const {
+      simd::Lanes some;
+      for (std::size_t l = 0; l < simd::width; ++l) some[l] = static_cast<float>(values[i + l]);
+      sum += simd::at(weights + i) * some;
+    }
+    [[nodiscard, gnu::always_inline]] inline float value() const {
+      return simd::sum((first + second) + third) + rest;
+    }
+  };
+
+  /// Adds the part of the heatmap that is linear in hidden values.
+  struct HeatOfHidden {
+    const RidgeReadout& self;
     std::span<const float> hidden;
-    std::span<const std::uint8_t> frame;
     std::span<float> out;
 
     [[gnu::always_inline]] inline void operator()() const {
       const Inputs& inputs = self.inputs_;
       const std::size_t each = self.hidden_values_ / self.unit_count_;
       for (std::size_t p = 0; p < inputs.positions(); ++p) {
-        const std::size_t k = self.options_.shared ? 0 : p;
-        const float* weights = self.linear_.data() + self.start_[k];
-        float sum = self.biases_[k];
-        if (inputs.kinds().hidden) {
-          for (const std::uint32_t unit : inputs.units()[p]) {
-            sum += dot(weights, hidden.data() + unit * each, each);
-            weights += each;
-          }
+        WeightedSum sum{self.linear_.data() + self.start_[p]};
+        for (const std::uint32_t unit : inputs.units()[p]) {
+          sum.add(hidden.data() + unit * each, each);
         }
-        if (inputs.kinds().pixels) sum += of_patch(p, weights);
-        out[p] = sum;
+        out[p] += sum.value();
       }
     }
+  };
 
-    [[gnu::always_inline]] inline float of_patch(std::size_t p, const float* weights) const {
-      const auto cells = static_cast<std::size_t>(self.inputs_.cells());
-      const std::size_t block = static_cast<std::size_t>(self.inputs_.frame_side()) / cells;
-      const std::size_t line = block * static_cast<std::size_t>(self.inputs_.channels());
-      const std::uint8_t* from = frame.data() + p / cells * block * cells * line + p % cells * line;
-      float sum = 0;
-      for (std::size_t i = 0; i < block; ++i, from += cells * line, weights += line) {
-        sum += dot(weights, from, line);
+  /// Adds the part that is linear in pixels.
+  struct HeatOfPixels {
+    const RidgeReadout& self;
+    std::span<const std::uint8_t> frame;
+    std::span<float> out;
+
+    [[gnu::always_inline]] inline void operator()() const {
+      const Inputs& inputs = self.inputs_;
+      const auto cells = static_cast<std::size_t>(inputs.cells());
+      const std::size_t block = static_cast<std::size_t>(inputs.frame_side()) / cells;
+      const std::size_t line = block * static_cast<std::size_t>(inputs.channels());
+      for (std::size_t p = 0; p < inputs.positions(); ++p) {
+        const std::size_t fit = self.options_.shared ? 0 : p;
+        WeightedSum sum{self.linear_.data() + self.start_[fit] + inputs.hidden_size(fit)};
+        const std::uint8_t* from =
+            frame.data() + p / cells * block * cells * line + p % cells * line;
+        for (std::size_t i = 0; i < block; ++i, from += cells * line) sum.add(from, line);
+        out[p] += sum.value();
       }
-      return sum;
-    }
-    template <class Value>
-    [[gnu::always_inline]] static inline float dot(const float* weights, const Value* values,
-                                                   std::size_t count) {
-      simd::Lanes sums = {};
-      std::size_t i = 0;
-      for (; i + simd::width <= count; i += simd::width) {
-        simd::Lanes lanes;
-        for (std::size_t l = 0; l < simd::width; ++l) lanes[l] = static_cast<float>(values[i + l]);
-        sums += simd::at(weights + i) * lanes;
-      }
-      float sum = simd::sum(sums);
-      for (; i < count; ++i) sum += weights[i] * static_cast<float>(values[i]);
-      return sum;
     }
   };
 

@@ -65,7 +65,9 @@ consteval bool may_be_whole_units() {
   constexpr bool own_activation = !std::is_void_v<OwnOnGpu<Net>>;
   return !std::same_as<Precision, tf32> && one_sequence && momentum && !own_activation &&
          (Net::hidden == dynamic || Net::hidden == units_hidden ||
-          Net::hidden == small_units_hidden);
+          Net::hidden == small_units_hidden ||
+          (std::same_as<Precision, bf16> &&
+           (Net::hidden == large_units_hidden || Net::hidden == largest_units_hidden)));
 }
 
 /// Whether CudaGeneralEngine is possible for these template arguments.
@@ -106,6 +108,8 @@ bool worth_general(const Spec& spec) {
   PVM_PLANNED_IN_LIBRARY(CudaStreamedEngine<Precision, units_hidden>)       \
   PVM_IN_LIBRARY(CudaGeneralEngine<Precision>)                              \
   PVM_IN_LIBRARY(CudaBatchEngine<Precision, dynamic, Momentum, void>)
+PVM_PLANNED_IN_LIBRARY(CudaStreamedEngine<bf16, large_units_hidden>)
+PVM_PLANNED_IN_LIBRARY(CudaStreamedEngine<bf16, largest_units_hidden>)
 PVM_ENGINES_IN_LIBRARY(fp32)
 PVM_ENGINES_IN_LIBRARY(bf16)
 PVM_ENGINES_IN_LIBRARY(fp16)
@@ -116,14 +120,34 @@ PVM_IN_LIBRARY(CudaBatchEngine<tf32, dynamic, Momentum, void>)
 #endif
 
 /// The engine in `units/` for one sequence of `spec`, if there is one and it is the better choice.
-template <class Precision>
+/// `Hidden`: the hidden values of a unit, as far as a network's type has them.
+template <class Precision, int Hidden>
 std::optional<AnyEngine> make_whole_units(const Spec& spec, const EngineOptions& options) {
-  if (spec.hidden() == small_units_hidden && !options.divided()) {
-    return make_if_planned<CudaResidentEngine<Precision, small_units_hidden>>(spec, options);
+  if constexpr (Hidden == dynamic) {
+    const int hidden = spec.hidden();
+    if (hidden == small_units_hidden) {
+      return make_whole_units<Precision, small_units_hidden>(spec, options);
+    }
+    if constexpr (std::same_as<Precision, bf16>) {
+      if (hidden == large_units_hidden) {
+        return make_whole_units<Precision, large_units_hidden>(spec, options);
+      }
+      if (hidden == largest_units_hidden) {
+        return make_whole_units<Precision, largest_units_hidden>(spec, options);
+      }
+    }
+    return make_whole_units<Precision, units_hidden>(spec, options);
+  } else if constexpr (Hidden > units_hidden) {
+    return make_if_planned<CudaStreamedEngine<Precision, Hidden>>(spec, options);
+  } else {
+    auto engine = make_if_planned<CudaResidentEngine<Precision, Hidden>>(spec, options);
+    if constexpr (Hidden == units_hidden) {
+      if (!engine && (options.divided() || worth_streaming<Precision>(spec))) {
+        return make_if_planned<CudaStreamedEngine<Precision, Hidden>>(spec, options);
+      }
+    }
+    return engine;
   }
-  auto engine = make_if_planned<CudaResidentEngine<Precision, units_hidden>>(spec, options);
-  if (engine || !(options.divided() || worth_streaming<Precision>(spec))) return engine;
-  return make_if_planned<CudaStreamedEngine<Precision, units_hidden>>(spec, options);
 }
 
 /// Chooses the engine on the GPU. For one sequence with momentum, in this order:
@@ -146,7 +170,8 @@ AnyEngine make_cuda_engine(const Spec& spec, int batch, const EngineOptions& opt
   }
   if constexpr (may_be_whole_units<Precision, Batch, Net>()) {
     if (batch == 1) {
-      if (auto engine = make_whole_units<Precision>(spec, options)) return std::move(*engine);
+      if (auto engine = make_whole_units<Precision, Net::hidden>(spec, options))
+        return std::move(*engine);
     }
   }
   if (options.divided()) {

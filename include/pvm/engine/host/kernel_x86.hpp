@@ -42,7 +42,7 @@ void for_half_tiles(const simd::HalfPass& p, Tile tile) {
 template <bool Axpy>
 struct Bf16Tile {
   template <int Rows>
-  [[gnu::target("arch=x86-64-v4,avx512bf16")]] static void run(const simd::HalfPass& p,
+  [[gnu::target(PVM_X86_64_V4 ",avx512bf16")]] static void run(const simd::HalfPass& p,
                                                                std::size_t r0, std::size_t b) {
     using simd::at, simd::Lanes, simd::Words, simd::bits_as;
     const std::uint16_t* w = p.tiled + r0 * p.columns;
@@ -85,7 +85,7 @@ struct Bf16Tile {
 template <bool Axpy>
 struct Fp16Tile512 {
   template <int Rows>
-  [[gnu::target("arch=x86-64-v4")]] static void run(const simd::HalfPass& p, std::size_t r0,
+  [[gnu::target(PVM_X86_64_V4)]] static void run(const simd::HalfPass& p, std::size_t r0,
                                                     std::size_t b) {
     using simd::at, simd::Lanes, simd::bits_as;
     const std::uint16_t* w = p.tiled + r0 * p.columns;
@@ -120,7 +120,7 @@ struct Fp16Tile512 {
   }
 
  private:
-  [[gnu::target("arch=x86-64-v4"), gnu::always_inline]] static inline __m512 widen(
+  [[gnu::target(PVM_X86_64_V4), gnu::always_inline]] static inline __m512 widen(
       const std::uint16_t* from) {
     return _mm512_maskz_cvtph_ps(0xffff,
                                  _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
@@ -128,7 +128,7 @@ struct Fp16Tile512 {
 };
 
 /// Sum of eight floats, always in the same order.
-[[gnu::target("arch=x86-64-v3")]] inline float sum_of_eight(__m256 v) {
+[[gnu::target(PVM_X86_64_V3)]] inline float sum_of_eight(__m256 v) {
   alignas(32) float lane[8];
   _mm256_store_ps(lane, v);
   return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
@@ -138,7 +138,7 @@ struct Fp16Tile512 {
 template <bool Axpy>
 struct Bf16Tile256 {
   template <int Rows>
-  [[gnu::target("arch=x86-64-v3")]] static void run(const simd::HalfPass& p, std::size_t r0,
+  [[gnu::target(PVM_X86_64_V3)]] static void run(const simd::HalfPass& p, std::size_t r0,
                                                     std::size_t b) {
     const std::uint16_t* w = p.tiled + r0 * p.columns;
     const float* x = p.x + b * p.columns;
@@ -183,7 +183,7 @@ struct Fp16Tile256 {
   static constexpr int parts = 4;  // vectors of eight in a group of columns
 
   template <int Rows>
-  [[gnu::target("arch=x86-64-v3")]] static void run(const simd::HalfPass& p, std::size_t r0,
+  [[gnu::target(PVM_X86_64_V3)]] static void run(const simd::HalfPass& p, std::size_t r0,
                                                     std::size_t b) {
     const std::uint16_t* w = p.tiled + r0 * p.columns;
     const float* x = p.x + b * p.columns;

@@ -133,19 +133,25 @@ class Prefetcher {
 enum class Isa { baseline, avx2, avx512, avx512_bf16 };
 
 #if defined(__x86_64__)
+// The instructions of x86-64-v3 and -v4 one by one: added to those that the program is compiled for
+// (-march=native), where "arch=" would take their place. Functions can be inlined into such only as
+// do not have less than they.
+#define PVM_X86_64_V3 "avx,avx2,bmi,bmi2,f16c,fma,lzcnt,movbe,popcnt,sse4.2"
+#define PVM_X86_64_V4 PVM_X86_64_V3 ",avx512f,avx512bw,avx512cd,avx512dq,avx512vl"
+
 /// Calls `work()`, compiled for AVX-512 or AVX2. Its call operator, and the functions that it
 /// calls, must be always_inline to be compiled so.
 #if defined(__clang__)
-#define PVM_AVX512 "arch=x86-64-v4"
+#define PVM_AVX512 PVM_X86_64_V4
 #else
-#define PVM_AVX512 "arch=x86-64-v4,prefer-vector-width=512"
+#define PVM_AVX512 PVM_X86_64_V4 ",prefer-vector-width=512"
 #endif
 template <class Work>
 [[gnu::target(PVM_AVX512)]] void run_avx512(const Work& work) {
   work();
 }
 template <class Work>
-[[gnu::target("arch=x86-64-v3")]] void run_avx2(const Work& work) {
+[[gnu::target(PVM_X86_64_V3)]] void run_avx2(const Work& work) {
   work();
 }
 

@@ -37,7 +37,9 @@ namespace pvm::inline v0::infer::gpu {
 /// Steps of any streams together. The pasts of streams are in slots of device memory; where there
 /// are more streams than slots, those that have waited longest are parked in host memory. A step is
 /// a graph of two copies and three kernels, captured once for each number of streams (more than 16
-/// are rounded up to multiples of 16). One thread at a time; the team copies frames and results.
+/// are rounded up to multiples of 16). With one stream kernels write results to pinned host memory
+/// themselves, which saves the second copy, and hidden values are there before predictions. One
+/// thread at a time; the team copies frames and results.
 template <class Format>
 class GpuForward final : public Forward {
  public:
@@ -91,6 +93,13 @@ class GpuForward final : public Forward {
   [[nodiscard]] std::size_t most_rows() const override { return most_rows_; }
 
   void step(std::span<const Row> rows) override {
+    struct : Beside {
+      void begun() override {}
+      void has_hidden() override {}
+    } nothing;
+    step(rows, nothing);
+  }
+  void step(std::span<const Row> rows, Beside& beside) override {
     ++now_;
     // Threads take turns, and each begins with the first GPU.
     detail::cuda_check(cudaSetDevice(device_), "choosing the GPU");
@@ -101,8 +110,12 @@ class GpuForward final : public Forward {
     };
     Shape shape{padded(rows.size()), asks(&Row::hidden), asks(&Row::prediction), true};
     graph_of(shape).launch(stream_.get());
+    beside.begun();
+    detail::cuda_check(cudaEventSynchronize(has_hidden_.get()), "waiting for hidden values");
+    deliver(rows, &Row::hidden, hidden_, 0);
+    beside.has_hidden();
     detail::cuda_check(cudaStreamSynchronize(stream_.get()), "waiting for a step");
-    deliver(rows, shape);
+    deliver(rows, &Row::prediction, frame_, shape.hidden ? shape.rows * hidden_ : 0);
     last_ = shape;
     for (const Row& row : rows) ++row.past->step;
   }
@@ -140,6 +153,9 @@ class GpuForward final : public Forward {
     std::size_t rows = 0;
     bool hidden = false, predictions = false, copies = true;
     auto operator<=>(const Shape&) const = default;
+
+    /// Whether kernels write results to the host's memory.
+    [[nodiscard]] bool writes_to_host() const { return copies && rows == 1; }
   };
   /// Where a stream's past is.
   struct Seat {
@@ -248,12 +264,13 @@ class GpuForward final : public Forward {
     });
   }
 
-  void deliver(std::span<const Row> rows, const Shape& shape) {
-    const auto* hidden = reinterpret_cast<const float*>(down_.get());
-    const float* predictions = hidden + (shape.hidden ? shape.rows * hidden_ : 0);
+  /// Copies a part of the results, `each` values a row from the `first` on, to where rows want it.
+  void deliver(std::span<const Row> rows, std::span<float> Row::* part, std::size_t each,
+               std::size_t first) {
+    const float* const results = reinterpret_cast<const float*>(down_.get()) + first;
     for_each_row(rows.size(), [&](std::size_t b) {
-      std::copy_n(hidden + b * hidden_, rows[b].hidden.size(), rows[b].hidden.data());
-      std::copy_n(predictions + b * frame_, rows[b].prediction.size(), rows[b].prediction.data());
+      const std::span<float> to = rows[b].*part;
+      std::copy_n(results + b * each, to.size(), to.data());
     });
   }
 
@@ -302,15 +319,24 @@ class GpuForward final : public Forward {
                        a),
         "launching a step");
     multiply<false>(a, plan_.hidden_items.size());
+    if (shape.writes_to_host()) note_hidden();
     if (shape.predictions) {
       a.items = output_items_.get();
       multiply<true>(a, plan_.output_items.size());
     }
     const std::size_t results =
         shape.rows * ((shape.hidden ? hidden_ : 0) + (shape.predictions ? frame_ : 0));
+    if (shape.writes_to_host()) return;
     if (shape.copies && results > 0) {
       copy_async(down_.get(), device_down_.get(), results * sizeof(float), cudaMemcpyDeviceToHost);
     }
+    if (shape.copies) note_hidden();
+  }
+  /// The graph says here that hidden values are in pinned memory.
+  void note_hidden() const {
+    detail::cuda_check(
+        cudaEventRecordWithFlags(has_hidden_.get(), stream_.get(), cudaEventRecordExternal),
+        "noting the hidden values");
   }
 
   template <bool Predicts>
@@ -345,8 +371,10 @@ class GpuForward final : public Forward {
     a.count = whole(shape.rows);
     a.values = values_.get();
     a.frames = device_up_.get() + frames_at_;
-    a.hidden = shape.hidden ? device_down_.get() : nullptr;
-    a.predictions = device_down_.get() + (shape.hidden ? shape.rows * hidden_ : 0);
+    float* const results =
+        shape.writes_to_host() ? reinterpret_cast<float*>(down_.get()) : device_down_.get();
+    a.hidden = shape.hidden ? results : nullptr;
+    a.predictions = results + (shape.hidden ? shape.rows * hidden_ : 0);
     a.pixels = pixels_.get();
     a.patches = whole(plan_.patches());
     a.patch = whole(plan_.lines().patch);
@@ -368,6 +396,7 @@ class GpuForward final : public Forward {
   detail::DeviceFacts facts_;
   std::size_t frames_at_ = 0, slots_ = 0;
   detail::Stream stream_{true};
+  detail::Event has_hidden_;
   detail::PinnedBytes up_, down_;  // [rows][StepRow], [rows][frame]; hidden values, predictions
   detail::DeviceArray<std::uint8_t> device_up_;
   detail::DeviceArray<float> device_down_;

@@ -20,18 +20,19 @@
 namespace pvm::inline v0::detail {
 
 /// The numbers of hidden values for which the engines in `units/` are compiled: that of most
-/// published models, and the smaller one that fits tiles. Of the smaller one there are only the
-/// engines that keep weights on the chip. They are not specialised for the types of networks: a
-/// network that is a type runs on the same engine as its spec in a file, and so gives the same
-/// bits.
-inline constexpr int units_hidden = 49, small_units_hidden = 36;
+/// published models, and others that fit tiles. Of the smaller one there are only the engines that
+/// keep weights on the chip, of the larger ones only that which streams bf16. They are not
+/// specialised for the types of networks: a network that is a type runs on the same engine as its
+/// spec in a file, and so gives the same bits.
+inline constexpr int units_hidden = 49, small_units_hidden = 36, large_units_hidden = 64,
+                     largest_units_hidden = 100;
 
-/// Whether engines of type `E` are compiled for shards: not fp16 and not the smaller units, which
+/// Whether engines of type `E` are compiled for shards: not fp16 and not the other units, which
 /// would take the compiler longer than they are worth.
 template <class E>
 inline constexpr bool can_be_divided =
     !std::same_as<typename E::precision, fp16> &&
-    !std::same_as<E, CudaResidentEngine<typename E::precision, small_units_hidden>>;
+    std::same_as<E, typename E::template with_hidden<units_hidden>>;
 
 /// An engine of type `E` for one sequence, or its shards if `options` divide the network, if there
 /// is a plan for `spec`, which the engine keeps: a plan is made once.

@@ -113,20 +113,22 @@ struct Sizes {
   static constexpr int remainder_rows = Hidden % 8;  ///< rows beyond full tiles
   static constexpr int pairs = tiles / 2;            ///< of tiles: 16 rows, one mma operand A
   /// Whether blocks are so large that a warp has registers for one copy of a block only, the stored
-  /// one, and for no more than six streamers.
+  /// one, and an SM has them for no more than four streamers in a thread block.
   static constexpr bool large_blocks = pipelined && pairs > 4;
   /// Whether a block's tiles take 12 bits a weight in device memory (packed.hpp).
   static constexpr bool packed = pipelined && !large_blocks && std::same_as<Precision, bf16>;
-  static constexpr int multipliers = large_blocks ? 6 : streams || specialised ? 8 : 12;
+  static constexpr int multipliers = large_blocks ? 4 : streams || specialised ? 8 : 12;
   static constexpr int finishers = pipelined || specialised ? 4 : 0;
   static constexpr int folders = specialised ? 4 : 0;
   static constexpr int warps = multipliers + finishers + folders;
   static constexpr int threads = warps * 32;
   static_assert(warps <= most_warps);
+  static_assert(finishers == 0 || (multipliers % 4 == 0 && finishers % 4 == 0 && folders % 4 == 0),
+                "four warps change the number of their registers together");
   static constexpr int weights_per_word = fp32_weights ? 1 : 2;  ///< words of 32 bits
   /// Registers per thread of each role (`setmaxnreg`); an SM has 65,536 for its thread blocks.
-  static constexpr int multiplier_registers = large_blocks ? 112 : pipelined ? 88 : 176;
-  static constexpr int finisher_registers = large_blocks ? 72 : pipelined ? 64 : 80;
+  static constexpr int multiplier_registers = pipelined && !large_blocks ? 88 : 176;
+  static constexpr int finisher_registers = pipelined && !large_blocks ? 64 : 80;
   static constexpr int folder_registers = 80;
   /// Blocks of W0 that each multiplying warp holds in registers.
   static constexpr int held_blocks = streams ? 0 : (fp32_weights ? 2 : 8);
