@@ -6,8 +6,7 @@
 ///     bench_cuda_step --spec model_zoo/small.json --precision bf16
 ///
 /// All layers learn from the start. The engine is CudaResidentEngine if the network fits it, else
-/// CudaStreamedEngine; CudaGeneralEngine for networks that fit neither, and with --off-chip. In
-/// bf16 units of 64 and 100 hidden values are streamed, which a Trainer does not do yet.
+/// CudaStreamedEngine; CudaGeneralEngine for networks that fit neither, and with --off-chip.
 
 #include <algorithm>
 #include <chrono>

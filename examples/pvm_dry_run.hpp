@@ -31,15 +31,17 @@
 
 namespace dry_run {
 
-/// The frames of one pass of all sources that can be kept, as far as their number is known.
-inline std::size_t frames_of_pass(const std::vector<pvm::io::AnySource>& streams) {
+/// The frames of one pass of all sources that can be kept, as far as their number is known;
+/// `unknown`: what counts for a source that does not know it.
+inline std::size_t frames_of_pass(const std::vector<pvm::io::AnySource>& streams,
+                                  std::size_t unknown = 0) {
   std::vector<std::string> seen;
   std::size_t frames = 0;
   for (const auto& stream : streams) {
     const std::string id = pvm::io::replay_id(stream);
     if (id.empty() || std::find(seen.begin(), seen.end(), id) != seen.end()) continue;
     seen.push_back(id);
-    frames += static_cast<std::size_t>(stream.length().value_or(0));
+    frames += static_cast<std::size_t>(stream.length().value_or(unknown));
   }
   return frames;
 }
@@ -119,7 +121,7 @@ pvm::DevicePlan print_gpu_memory(const pvm::Spec& spec, const pvm::TrainerOption
       options.cache_bytes == pvm::share_of_free_memory ? room / 2 : options.cache_bytes;
   const std::size_t frame = std::max<std::size_t>(1, spec.frame_size());
   const std::size_t kept =
-      std::min({frames_of_pass(streams) * frame, budget / frame * frame, room});
+      pvm::frame_store_bytes(frames_of_pass(streams, 1), frame, std::min(budget, room));
   std::printf("memory of the GPU%s, by purpose:\n",
               model == nullptr ? "" : (" " + std::string(model->name)).c_str());
   for (const pvm::MemoryPart& part : plan.parts) print_line(part.purpose, part.bytes);

@@ -64,6 +64,18 @@ inline const GpuModel& gpu_model(std::string_view name) {
               "the GPU " + quote(std::string(name)) + " is unknown; known are " + all);
 }
 
+/// Bytes of a piece of device memory in which an engine stores decoded frames: as many whole frames
+/// as fit, one at least.
+inline constexpr std::size_t frame_piece_bytes = std::size_t{32} << 20;
+
+/// Bytes of device memory for `frames` frames, of at most `budget` bytes together.
+constexpr std::size_t frame_store_bytes(std::size_t frames, std::size_t frame_bytes,
+                                        std::size_t budget) {
+  const std::size_t piece = std::max<std::size_t>(1, frame_piece_bytes / frame_bytes);
+  const std::size_t pieces = (frames + piece - 1) / piece;
+  return std::min(pieces * piece, budget / frame_bytes) * frame_bytes;
+}
+
 /// What an engine on a GPU takes.
 struct DevicePlan {
   std::string engine;    ///< as AnyEngine::description has it

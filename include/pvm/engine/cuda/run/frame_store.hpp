@@ -15,6 +15,7 @@
 
 #include <pvm/engine/cuda/device/check.hpp>
 #include <pvm/engine/cuda/device/memory.hpp>
+#include <pvm/engine/device_plan.hpp>
 #include <pvm/engine/engine.hpp>
 
 namespace pvm::inline v0::detail {
@@ -99,7 +100,6 @@ class DeviceFrameStore {
   }
 
  private:
-  static constexpr std::size_t chunk_bytes = std::size_t{32} << 20;
   /// Device memory that is left free for others.
   static constexpr std::size_t spare_bytes = std::size_t{256} << 20;
 
@@ -113,7 +113,7 @@ class DeviceFrameStore {
   };
 
   [[nodiscard]] std::size_t per_chunk() const noexcept {
-    return std::max<std::size_t>(1, chunk_bytes / frame_bytes_);
+    return std::max<std::size_t>(1, frame_piece_bytes / frame_bytes_);
   }
   /// Adds a chunk. Returns false if neither device nor host memory is left.
   bool grow() {
