@@ -235,9 +235,9 @@ void run_kernel(const Call<Parameters...>& call, Index blocks, Index threads, st
     begin_some_time(block.order());
     std::vector<unsigned> order(count);
     for (unsigned i = 0; i < count; ++i) order[i] = i;
-    // If all blocks fit on the device at once, a block may wait for one with a smaller index: keep
-    // their order.
-    if (count > 2 * static_cast<unsigned>(facts.multiprocessors)) block.order().shuffle(order);
+    // If all blocks fit on the device at once (of a sweep three on a multiprocessor), a block may
+    // wait for one with a smaller index: keep their order.
+    if (count > 3 * static_cast<unsigned>(facts.multiprocessors)) block.order().shuffle(order);
     for (const unsigned i : order) block.run(index(i), &Call<Parameters...>::run, &call);
     return;
   }

@@ -18,7 +18,7 @@
 
 namespace pvm::inline v0::dist {
 
-using detail::balanced_ranges, detail::weights_of_units;
+using pvm::detail::balanced_ranges, pvm::detail::weights_of_units;
 
 /// What every unit costs besides its weights, before that was measured; in weights.
 inline constexpr double default_each = 20'000;

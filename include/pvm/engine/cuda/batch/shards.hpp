@@ -82,18 +82,8 @@ class CudaBatchShardsEngine {
  public:
   /// `spec` must be valid; throws Error (usage, device, memory).
   explicit CudaBatchShardsEngine(const Spec& spec, int batch = Batch,
-                                 const EngineOptions& options = {}) {
-    const std::vector<int> devices = detail::devices_of_shards(options);
-    const std::set<int> different(devices.begin(), devices.end());
-    shards_of_device_ = devices.size() / different.size();
-    detail::batch::require_one_kind(different);
-    detail::connect_devices(different);
-    const auto units = detail::batch::units_of_shards(make_connectome(spec), devices.size());
-    for (std::size_t k = 0; k < devices.size(); ++k) {
-      shards_.add(devices[k], spec, batch, options, units[k]);
-    }
-    connect();
-  }
+                                 const EngineOptions& options = {})
+      : CudaBatchShardsEngine(spec, batch, options, detail::devices_of_shards(options)) {}
 
   [[nodiscard]] std::uint64_t step() const noexcept { return first().step(); }
   [[nodiscard]] int batch() const noexcept { return first().batch(); }
@@ -165,10 +155,7 @@ class CudaBatchShardsEngine {
     each_settled([&](Shard& shard) { shard.restore(state); });
   }
 
-  [[nodiscard]] std::string description() const {
-    return std::to_string(shards_.size()) + " shards on GPU " + shards_.gpus() +
-           ", each: " + first().description();
-  }
+  [[nodiscard]] std::string description() const { return shards_.title() + first().description(); }
   /// Bytes of device memory that all shards take.
   [[nodiscard]] std::size_t memory_needed() const { return shards_.memory_needed(); }
   [[nodiscard]] double device_seconds() { return shards_.device_seconds(); }
@@ -176,7 +163,7 @@ class CudaBatchShardsEngine {
   /// Every shard stores all frames, in its part of the budget for a GPU.
   std::size_t reserve_frames(std::size_t budget, std::size_t frames) {
     if (budget == 0 || frames == 0) synchronize();  // steps may be reading frames that are freed
-    return shards_.reserve_frames(budget, frames, shards_of_device_);
+    return shards_.reserve_frames(budget, frames);
   }
   void store_frames(std::size_t first_frame, std::span<const std::uint8_t> pixels) {
     shards_.each([&](Shard& shard) { shard.store_frames(first_frame, pixels); });
@@ -186,6 +173,19 @@ class CudaBatchShardsEngine {
   }
 
  private:
+  CudaBatchShardsEngine(const Spec& spec, int batch, const EngineOptions& options,
+                        const std::vector<int>& devices)
+      : CudaBatchShardsEngine(spec, batch, options, devices, {devices.begin(), devices.end()}) {}
+  CudaBatchShardsEngine(const Spec& spec, int batch, const EngineOptions& options,
+                        const std::vector<int>& devices, const std::set<int>& different)
+      : shards_(devices, devices.size() / different.size()) {
+    detail::batch::require_one_kind(different);
+    detail::connect_devices(different);
+    const auto all = detail::batch::units_of_shards(make_connectome(spec), devices.size());
+    for (const auto& units : all) shards_.add(spec, batch, options, units);
+    connect();
+  }
+
   [[nodiscard]] const Shard& first() const { return shards_.first(); }
   /// Calls work(shard, its number) for one shard after the other.
   template <class Work>
@@ -206,7 +206,6 @@ class CudaBatchShardsEngine {
   }
 
   detail::ShardList<Shard> shards_;
-  std::size_t shards_of_device_ = 1;
 };
 
 }  // namespace pvm::inline v0

@@ -19,9 +19,11 @@
 
 #include <pvm/core/error.hpp>
 #include <pvm/engine/cuda/device/devices.hpp>
+#include <pvm/engine/cuda/device/imagined.hpp>
 #include <pvm/engine/cuda/device/memory.hpp>
 #include <pvm/engine/cuda/run/most_shards.hpp>
 #include <pvm/engine/engine.hpp>
+#include <pvm/engine/memory_part.hpp>
 
 namespace pvm::inline v0::detail {
 
@@ -67,7 +69,10 @@ inline Score sum_of_shards(std::span<const Score> scores) {
 template <class Shard>
 class ShardList {
  public:
-  ShardList() = default;
+  /// `devices`: the GPU of each shard that is to be added. `of_device`: shards of one GPU, those of
+  /// other processes included.
+  ShardList(std::vector<int> devices, std::size_t of_device)
+      : devices_(std::move(devices)), of_device_(of_device) {}
   ShardList(const ShardList&) = delete;
   ShardList& operator=(const ShardList&) = delete;
   /// Ends the steps of all before it frees any memory, because those of one write to the memory of
@@ -75,56 +80,63 @@ class ShardList {
   ~ShardList() {
     int before = 0;
     (void)cudaGetDevice(&before);
-    for (const OneShard& shard : shards_) shard.engine->stop();
-    for (OneShard& shard : shards_) {
-      (void)cudaSetDevice(shard.device);
-      shard.engine.reset();
+    for (const auto& shard : shards_) shard->stop();
+    for (std::size_t k = 0; k < shards_.size(); ++k) {
+      (void)cudaSetDevice(devices_[k]);
+      shards_[k].reset();
     }
-    (void)cudaSetDevice(before);
+    if (!shards_.empty()) (void)cudaSetDevice(before);
   }
 
-  /// Makes a shard of `arguments` on GPU `device`.
+  /// Makes the next shard of `arguments`. Where a GPU is only imagined, Planned is thrown with what
+  /// a GPU has of all shards, which count as equally large.
   template <class... Arguments>
-  void add(int device, Arguments&&... arguments) {
-    const OnDevice on(device);
-    shards_.push_back({device, std::make_unique<Shard>(std::forward<Arguments>(arguments)...)});
+  void add(Arguments&&... arguments) {
+    const OnDevice on(devices_[shards_.size()]);
+    try {
+      shards_.push_back(std::make_unique<Shard>(std::forward<Arguments>(arguments)...));
+    } catch (Planned& planned) {
+      planned.engine = title() + planned.engine;
+      for (MemoryPart& part : planned.parts) part.bytes *= of_device_;
+      throw;
+    }
   }
   /// Leaves all memory to the end of the process, where steps may go on for ever.
   void abandon() noexcept {
-    for (OneShard& shard : shards_) (void)shard.engine.release();
+    for (auto& shard : shards_) (void)shard.release();
     shards_.clear();
   }
 
   [[nodiscard]] std::size_t size() const noexcept { return shards_.size(); }
-  [[nodiscard]] Shard& operator[](std::size_t k) { return *shards_[k].engine; }
-  [[nodiscard]] const Shard& first() const { return *shards_.front().engine; }
-  [[nodiscard]] int first_device() const { return shards_.front().device; }
-  /// The GPUs of the shards, for the log.
+  [[nodiscard]] Shard& operator[](std::size_t k) { return *shards_[k]; }
+  [[nodiscard]] const Shard& first() const { return *shards_.front(); }
+  /// The GPUs of the shards, for the log, and how a line about all shards begins.
   [[nodiscard]] std::string gpus() const {
     std::string where;
-    for (const OneShard& shard : shards_) {
-      where += (where.empty() ? "" : ", ") + std::to_string(shard.device);
-    }
+    for (const int device : devices_) where += (where.empty() ? "" : ", ") + std::to_string(device);
     return where;
+  }
+  [[nodiscard]] std::string title() const {
+    return std::to_string(devices_.size()) + " shards on GPU " + gpus() + ", each: ";
   }
   [[nodiscard]] std::size_t memory_needed() const {
     std::size_t bytes = 0;
-    for (const OneShard& shard : shards_) bytes += shard.engine->memory_needed();
+    for (const auto& shard : shards_) bytes += shard->memory_needed();
     return bytes;
   }
 
   /// Calls work(shard) for one shard after the other.
   template <class Work>
   void each(Work work) const {
-    for (const OneShard& shard : shards_) {
-      const OnDevice on(shard.device);
-      work(*shard.engine);
+    for (std::size_t k = 0; k < shards_.size(); ++k) {
+      const OnDevice on(devices_[k]);
+      work(*shards_[k]);
     }
   }
   template <class Is>
   [[nodiscard]] bool all(Is is) const {
     return std::all_of(shards_.begin(), shards_.end(),
-                       [&](const OneShard& shard) { return is(*shard.engine); });
+                       [&](const auto& shard) { return is(*shard); });
   }
 
   /// The first shard's room for frames, from which all shards upload them.
@@ -147,32 +159,28 @@ class ShardList {
     return all;
   }
 
-  /// Every shard stores all frames, in its part of the budget for a GPU, which has `of_device`
-  /// shards.
-  std::size_t reserve_frames(std::size_t budget, std::size_t frames, std::size_t of_device) {
+  /// Every shard stores all frames, in its part of the budget for a GPU.
+  std::size_t reserve_frames(std::size_t budget, std::size_t frames) {
     std::size_t room = not_stored;
     each([&](Shard& shard) {
       const std::size_t all = budget == share_of_free_memory ? free_memory() / 2 : budget;
-      room = std::min(room, shard.reserve_frames(all / of_device, frames));
+      room = std::min(room, shard.reserve_frames(all / of_device_, frames));
     });
     return room;
   }
   void read_frame(std::size_t index, std::span<std::uint8_t> pixels) const {
-    const OnDevice on(first_device());
+    const OnDevice on(devices_.front());
     first().read_frame(index, pixels);
   }
   [[nodiscard]] double device_seconds() const {
-    const OnDevice on(first_device());
-    return shards_.front().engine->device_seconds();
+    const OnDevice on(devices_.front());
+    return shards_.front()->device_seconds();
   }
 
  private:
-  struct OneShard {
-    int device;
-    std::unique_ptr<Shard> engine;
-  };
-
-  std::vector<OneShard> shards_;
+  std::vector<int> devices_;
+  std::size_t of_device_;
+  std::vector<std::unique_ptr<Shard>> shards_;
   std::vector<FrameBlock> staged_;
 };
 

@@ -81,11 +81,11 @@ class CudaShardsEngine {
 
   /// `plan` must be that of `spec` and `options`. Throws Error (device, memory).
   CudaShardsEngine(const Spec& spec, const Plan& plan, const EngineOptions& options)
-      : ranks_(options.ranks), all_shards_(plan.shards), shards_of_device_(plan.each) {
+      : ranks_(options.ranks), all_shards_(plan.shards), shards_(plan.devices, plan.each) {
     if (ranks_ == nullptr) detail::connect_devices({plan.devices.begin(), plan.devices.end()});
     together([&] {
       for (std::size_t k = 0; k < plan.devices.size(); ++k) {
-        shards_.add(plan.devices[k], spec, plan.units.part(plan.first + k, plan.shards), options);
+        shards_.add(spec, plan.units.part(plan.first + k, plan.shards), options);
       }
     });
     try {
@@ -197,7 +197,7 @@ class CudaShardsEngine {
   /// Every shard stores all frames, in its part of the budget for a GPU.
   std::size_t reserve_frames(std::size_t budget, std::size_t frames) {
     if (budget == 0 || frames == 0) synchronize();  // steps may be reading frames that are freed
-    std::size_t room = shards_.reserve_frames(budget, frames, shards_of_device_);
+    std::size_t room = shards_.reserve_frames(budget, frames);
     if (ranks_ != nullptr) {
       for (const std::size_t theirs : detail::of_all_ranks(*ranks_, room)) {
         room = std::min(room, theirs);
@@ -367,7 +367,7 @@ class CudaShardsEngine {
   }
 
   OtherRanks* ranks_;
-  std::size_t all_shards_, shards_of_device_;
+  std::size_t all_shards_;
   detail::ShardList<Shard> shards_;  // of this process
   // If there are other ranks, one of these:
   std::unique_ptr<detail::units::OpenedPeers> opened_;
