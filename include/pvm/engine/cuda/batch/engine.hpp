@@ -74,12 +74,11 @@ class CudaBatchEngine : public detail::EngineRun {
  public:
   /// `spec` must be valid; throws Error (usage, device, memory).
   explicit CudaBatchEngine(const Spec& spec, int batch = Batch, const EngineOptions& options = {})
-      : CudaBatchEngine(spec, batch, options, {0, std::size_t(-1)}) {
+      : CudaBatchEngine(spec, batch, options, {0, SIZE_MAX}) {
     begin();
     say_what_padding_costs();
   }
-  /// A shard of the network, which has the units from units.first up to units.end; `connect` is
-  /// called next.
+  /// A shard of the network, which has these units, as far as they exist; `connect` is called next.
   CudaBatchEngine(const Spec& spec, int batch, const EngineOptions& options,
                   const detail::batch::Range& units)
       : EngineRun(check_spec(spec), detail::check_batch<Batch>(batch), options,
@@ -187,9 +186,11 @@ class CudaBatchEngine : public detail::EngineRun {
   /// To be called once, when all shards have been made and before anything else: `all` are their
   /// sides of the exchange, of which this shard's is number `own`. They begin a run together.
   void connect(std::size_t own, const std::vector<detail::batch::Exchange>& all) {
-    exchange_ = all[own];
-    exchange_->connect(own, all);
-    steps_.exchange_by(*exchange_);
+    if (all.size() > 1) {
+      exchange_ = all[own];
+      exchange_->connect(own, all);
+      steps_.exchange_by(*exchange_);
+    }
     begin();
     if (own == 0) say_what_padding_costs();
   }

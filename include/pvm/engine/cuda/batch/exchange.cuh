@@ -71,10 +71,9 @@ __device__ __forceinline__ void send_rows(const ExchangeArguments& a, int ring, 
   constexpr std::size_t piece = 16;
   const std::size_t apart = std::size_t{gridDim.x} * blockDim.x * piece;
   const std::size_t first = slot + a.first_byte, end = first + a.own_bytes;
-#pragma unroll 4
   for (std::size_t at = first + (std::size_t{blockIdx.x} * blockDim.x + threadIdx.x) * piece;
        at < end; at += apart) {
-    const uint4 v = *reinterpret_cast<const uint4*>(a.own[ring] + at);
+    const uint4 v = __ldcg(reinterpret_cast<const uint4*>(a.own[ring] + at));
     for (int k = 0; k < a.peers; ++k) store_relaxed_16_system(a.theirs[ring][k] + at, v);
   }
 }

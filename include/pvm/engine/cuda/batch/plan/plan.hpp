@@ -100,9 +100,8 @@ class Plan {
 class Planner : private Plan {
  public:
   /// The plan of `units` of `spec`, of which `net` is the connectome. `block`: depth of a weight
-  /// block.
-  /// Forward products are split into parts of at most `part_blocks` weight blocks, except in a
-  /// sweep, which needs no Products.
+  /// block. Forward products are split into parts of at most `part_blocks` weight blocks, except in
+  /// a sweep, which needs no Products.
   static Plan make(const Spec& spec, const Connectome& net, const Range& units, int block,
                    int part_blocks, Sweep swept) {
     Planner planner(spec, net, block, part_blocks, swept);
