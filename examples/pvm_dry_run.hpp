@@ -110,9 +110,12 @@ template <class Precision>
 pvm::DevicePlan print_gpu_memory(const pvm::Spec& spec, const pvm::TrainerOptions& options,
                                  const std::vector<pvm::io::AnySource>& streams,
                                  const pvm::GpuModel* model) {
-  const pvm::EngineOptions engine{options.reduce, options.threads, options.graph, true};
+  pvm::EngineOptions engine{options.reduce, options.threads, options.graph, true};
+  engine.devices = options.devices;
+  engine.shards = options.shards;
   const auto plan = pvm::plan_on_gpu<Precision>(spec, options.batch, model, engine);
-  // The context of CUDA, the kernels and the graphs: an assumption, about what contexts of H200s take.
+  // The context of CUDA, the kernels and the graphs: an assumption, about what contexts of H200s
+  // take.
   constexpr std::size_t of_cuda = 520'000'000;
   const std::size_t taken = pvm::sum_of(plan.parts);
   // Of what is left, as much as the frame cache may take: the rest of its frames go elsewhere.
@@ -122,7 +125,7 @@ pvm::DevicePlan print_gpu_memory(const pvm::Spec& spec, const pvm::TrainerOption
   const std::size_t frame = std::max<std::size_t>(1, spec.frame_size());
   const std::size_t kept =
       pvm::frame_store_bytes(frames_of_pass(streams, 1), frame, std::min(budget, room));
-  std::printf("memory of the GPU%s, by purpose:\n",
+  std::printf("memory of %s GPU%s, by purpose:\n", options.devices.size() > 1 ? "each" : "the",
               model == nullptr ? "" : (" " + std::string(model->name)).c_str());
   for (const pvm::MemoryPart& part : plan.parts) print_line(part.purpose, part.bytes);
   print_line("frame cache", kept);
@@ -142,6 +145,10 @@ void print_plan(const pvm::Spec& spec, const pvm::TrainerOptions& options,
                 std::uint64_t steps, std::uint64_t target) {
   const auto plan = print_gpu_memory<Precision>(spec, options, streams, &model);
   std::printf("engine: %s\n", pvm::printable(plan.engine).c_str());
+  if (options.devices.size() > 1 || options.shards > 1) {
+    std::printf("how fast a divided network would be is not estimated\n");
+    return;
+  }
   const double frames = pvm::estimate_frames(plan, model, Precision::name,
                                              pvm::make_connectome(spec).weights, options.batch);
   print_expected(frames, " by an estimate, once all frames are in the frame cache", steps,

@@ -413,8 +413,12 @@ class Block {
   }
 
   /// A store to another device, which happens as late as it may: when all threads of the block wait
-  /// for other blocks, or it ends. In random order, if order is random, and sometimes earlier.
+  /// for other blocks, or it ends, or at a fence. In random order, if order is random, and
+  /// sometimes earlier.
   void store_late(std::function<void()> store) { late_.push_back(std::move(store)); }
+
+  /// Does the block's stores to other devices that have not happened yet.
+  void fence() { store_now(); }
 
   void bulk_copy(const BulkCopy& copy) { bulk_.push_back(copy); }
   /// Completes the bulk copies in flight for `barrier`; returns their number of bytes.

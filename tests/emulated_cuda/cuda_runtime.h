@@ -464,8 +464,7 @@ cudaError_t launch(const Call<Parameters...>& call, dim3 grid, dim3 block, std::
   }
   if (stream != nullptr && stream->device != current) return result(cudaErrorInvalidValue);
   run_or_record(
-      stream, [=] { run_kernel(call, blocks, threads, shared, cooperative); },
-      cooperative && facts.overlap);
+      stream, [=] { run_kernel(call, blocks, threads, shared, cooperative); }, facts.overlap);
   return cudaSuccess;
 }
 

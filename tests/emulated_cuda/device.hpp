@@ -3,8 +3,7 @@
 #pragma once
 
 /// The emulated devices: their memory, launches, streams and graphs. Nothing is asynchronous but
-/// cooperative launches where `Facts::overlap` says so: every other call does its work immediately,
-/// so other streams do not overlap.
+/// launches where `Facts::overlap` says so: every other call does its work immediately.
 
 #include <atomic>
 #include <chrono>
@@ -35,8 +34,9 @@ struct Facts {
   int devices = 1;                            ///< number of devices, all alike
   bool peers = true;                          ///< whether they can access each other's memory
   bool lends = true;                          ///< whether processes can open each other's memory
-  /// Whether cooperative launches run beside what follows them on other streams, until something
-  /// else than a launch of this kind is done on their own stream.
+  /// Whether launches run beside what follows them on other streams, until something else than a
+  /// launch is done on their own stream, or waits for it. A thread block of theirs may then wait
+  /// for another launch.
   bool overlap = false;
   int major = 9;      ///< compute capability
   int compiled = 90;  ///< that of the kernels, times ten
@@ -216,6 +216,11 @@ struct Call {
   }
 };
 
+/// Waits now and then, so that launches which run beside each other begin in any order.
+inline void begin_some_time(RandomOrder& order) {
+  if (facts.overlap && order.coin()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+}
+
 /// Runs the blocks of a kernel one after another; those of a cooperative launch in parallel, each
 /// on its own OS thread.
 template <class... Parameters>
@@ -226,19 +231,20 @@ void run_kernel(const Call<Parameters...>& call, Index blocks, Index threads, st
     return Index{i % blocks.x, i / blocks.x % blocks.y, i / (blocks.x * blocks.y)};
   };
   if (!cooperative) {
-    Block block(threads, blocks, shared, true, 0);
+    Block block(threads, blocks, shared, !facts.overlap, 0);
+    begin_some_time(block.order());
     std::vector<unsigned> order(count);
     for (unsigned i = 0; i < count; ++i) order[i] = i;
-    // If all blocks fit on the device at once, a block may wait for one with a smaller index: keep
-    // their order.
-    if (count > 2 * static_cast<unsigned>(facts.multiprocessors)) block.order().shuffle(order);
+    // If all blocks fit on the device at once (of a sweep three on a multiprocessor), a block may
+    // wait for one with a smaller index: keep their order.
+    if (count > 3 * static_cast<unsigned>(facts.multiprocessors)) block.order().shuffle(order);
     for (const unsigned i : order) block.run(index(i), &Call<Parameters...>::run, &call);
     return;
   }
   std::vector<std::thread> all;
   static std::atomic<unsigned> launches = 0;
   RandomOrder order(++launches);
-  if (facts.overlap && order.coin()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  begin_some_time(order);
   for (unsigned i = 0; i < count; ++i) {
     all.emplace_back([&, i] {
       Block block(threads, blocks, shared, false, i);

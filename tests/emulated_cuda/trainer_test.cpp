@@ -382,7 +382,7 @@ TEST_CASE("One sequence keeps its weights on the chip where they fit") {
   CHECK_FALSE(on_chip(cached));
 }
 
-TEST_CASE("Several GPUs share the network of one sequence, or a sentence refuses") {
+TEST_CASE("Several GPUs share a network, or a sentence refuses") {
   using Net = pvm::Network<pvm::Input<12, 3, 3>, pvm::Layers<4, 2, 1>, pvm::Hidden<7>>;
   const auto spec = Net::spec();
   const auto one_gpu = [&] {
@@ -406,11 +406,7 @@ TEST_CASE("Several GPUs share the network of one sequence, or a sentence refuses
   const auto refused = [&]<class Trainer>(const pvm::Spec& of, pvm::TrainerOptions options) {
     return train_test::error_of([&] { Trainer(of, options); });
   };
-  using Batches = pvm::Trainer<pvm::bf16, pvm::dynamic>;
-  auto three = both;
-  three.batch = 3;
   const char* const cannot = "cannot be divided among GPUs";
-  CHECK(train_test::contains(refused.operator()<Batches>(spec, three), cannot));
   CHECK(train_test::contains(refused.operator()<pvm::Trainer<pvm::tf32>>(spec, both), cannot));
   CHECK(train_test::contains(refused.operator()<pvm::Trainer<pvm::fp16>>(spec, both), cannot));
   CHECK(train_test::contains(
@@ -436,6 +432,24 @@ const pvm::detail::GpuEngines* gpus_of_ranks(std::string_view precision) {
   if (precision == pvm::bf16::name) return gpus_for_one_sequence<pvm::bf16>();
   if (precision == pvm::tf32::name) return gpus_for_one_sequence<pvm::tf32>();
   return gpus_for_one_sequence<pvm::fp32>();
+}
+
+TEST_CASE("Several GPUs share the network of a batch") {
+  using Batches = pvm::Trainer<pvm::fp32, pvm::dynamic>;
+  const auto spec = train_test::tiny_spec();
+  const pvm::TrainerOptions options{.batch = 3, .seed = 5};
+  const auto one_gpu = train(Batches(spec, options), 12);
+  const Different device({.devices = 2, .overlap = true});
+  auto both = options;
+  both.devices = {0, 1};
+  Batches shared(spec, both);
+  CHECK(shared.description().find("2 shards on GPU 0, 1, each: CUDA batch engine") == 0);
+  CHECK(largest_difference(train(shared, 7), one_gpu) > 2e-6);
+  Batches again(shared.checkpoint(), options);  // on one GPU
+  CHECK(largest_difference(train(again, 12), one_gpu) < 2e-6);
+  both.devices = {};
+  both.shards = 2;
+  CHECK(Batches(spec, both).description().find("2 shards on GPU 0, 0") == 0);
 }
 
 TEST_CASE("Ranks with a GPU each share a Trainer's network, or a sentence refuses") {
@@ -466,6 +480,10 @@ TEST_CASE("Ranks with a GPU each share a Trainer's network, or a sentence refuse
         const auto tiny = train_test::tiny_spec();  // units of 16 hidden values
         CHECK(train_test::contains(refused.operator()<pvm::Trainer<pvm::tf32>>(spec), cannot));
         CHECK(train_test::contains(refused.operator()<pvm::Trainer<pvm::fp32>>(tiny), cannot));
+        options.batch = 3;
+        CHECK(train_test::contains(refused.operator()<pvm::Trainer<pvm::fp32, pvm::dynamic>>(spec),
+                                   "a batch cannot be divided among GPUs of several ranks"));
+        options.batch = 1;
         options.device = -1;
         pvm::Trainer<pvm::fp32> host(tiny, options);
         CHECK(train_test::contains(host.description(), "2 ranks, each a host"));
@@ -702,6 +720,11 @@ TEST_CASE("A GPU that is not there is planned for, and one that is can be chosen
   CHECK(train_test::contains(plan.engine, "weights swept"));
   CHECK(plan.parts.size() > 5);
   CHECK(plan.free == std::size_t{80} << 30);
+  const auto parts = pvm::plan_on_gpu<pvm::bf16>(spec, 16, &pvm::gpu_model("H200"), {.shards = 2});
+  CHECK(train_test::contains(parts.engine, "2 shards on GPU 0, 0, each: CUDA batch engine: H200"));
+  const auto each = pvm::plan_on_gpu<pvm::bf16>(spec, 16, &pvm::gpu_model("H200"),
+                                                {.devices = {0, 1}, .shards = 2});
+  CHECK(2 * pvm::sum_of(each.parts) == pvm::sum_of(parts.parts));
   CHECK(train_test::contains(train_test::error_of([] { pvm::use_gpu(0); }), "no NVIDIA GPU"));
   const Different with({});
   REQUIRE(pvm::gpus().size() == 1);

@@ -15,9 +15,11 @@
 #include <pvm/core/tags.hpp>
 #include <pvm/engine/any_engine.hpp>
 #include <pvm/engine/cuda/batch/engine.hpp>
+#include <pvm/engine/cuda/batch/shards.hpp>
 #include <pvm/engine/cuda/device/check.hpp>
 #include <pvm/engine/cuda/device/devices.hpp>
 #include <pvm/engine/cuda/device/facts.hpp>
+#include <pvm/engine/cuda/device/imagined.hpp>
 #include <pvm/engine/cuda/general/engine.hpp>
 #include <pvm/engine/cuda/make_one.hpp>
 #include <pvm/engine/cuda/numbers/network_constants.hpp>
@@ -107,13 +109,15 @@ bool worth_general(const Spec& spec) {
   PVM_PLANNED_IN_LIBRARY(CudaResidentEngine<Precision, small_units_hidden>) \
   PVM_PLANNED_IN_LIBRARY(CudaStreamedEngine<Precision, units_hidden>)       \
   PVM_IN_LIBRARY(CudaGeneralEngine<Precision>)                              \
-  PVM_IN_LIBRARY(CudaBatchEngine<Precision, dynamic, Momentum, void>)
+  PVM_IN_LIBRARY(CudaBatchEngine<Precision, dynamic, Momentum, void>)       \
+  PVM_IN_LIBRARY(CudaBatchShardsEngine<Precision, dynamic, Momentum, void>)
 PVM_PLANNED_IN_LIBRARY(CudaStreamedEngine<bf16, large_units_hidden>)
 PVM_PLANNED_IN_LIBRARY(CudaStreamedEngine<bf16, largest_units_hidden>)
 PVM_ENGINES_IN_LIBRARY(fp32)
 PVM_ENGINES_IN_LIBRARY(bf16)
 PVM_ENGINES_IN_LIBRARY(fp16)
 PVM_IN_LIBRARY(CudaBatchEngine<tf32, dynamic, Momentum, void>)
+PVM_IN_LIBRARY(CudaBatchShardsEngine<tf32, dynamic, Momentum, void>)
 #undef PVM_ENGINES_IN_LIBRARY
 #undef PVM_PLANNED_IN_LIBRARY
 #undef PVM_IN_LIBRARY
@@ -150,19 +154,46 @@ std::optional<AnyEngine> make_whole_units(const Spec& spec, const EngineOptions&
   }
 }
 
+/// The engine for a network that is to be divided, but not by the engines in `units/`: for several
+/// sequences CudaBatchShardsEngine. Throws Error (usage) where there is none.
+template <class Precision, int Batch, class Net>
+AnyEngine make_batch_shards(const Spec& spec, int batch, const EngineOptions& options) {
+  if constexpr (Batch != 1) {
+    if (batch > 1 && options.ranks == nullptr) {
+      return make_of<CudaBatchShardsEngine<Precision, Batch, CudaRule<Net>, OwnOnGpu<Net>>>(
+          spec, batch, options);
+    }
+  }
+  if (batch > 1) {
+    throw Error(Fault::usage,
+                "a batch cannot be divided among GPUs of several ranks; start one process with "
+                "several devices, or let all ranks compute on the host");
+  }
+  throw Error(
+      Fault::usage,
+      "one sequence of this network cannot be divided among GPUs or into shards: that takes "
+      "fp32 or bf16, units of " +
+          std::to_string(units_hidden) +
+          " hidden values, and what the engines for whole units can do (docs/engines.md); " +
+          (options.ranks != nullptr ? "start one rank, or let all compute on the host"
+                                    : "leave devices and shards out, or train several sequences"));
+}
+
 /// Chooses the engine on the GPU. For one sequence with momentum, in this order:
 /// CudaResidentEngine, which keeps as many weights as possible on the chip, if the network fits it;
 /// CudaStreamedEngine, which streams the weights of whole units, if the network fits it and
 /// worth_streaming; CudaGeneralEngine, for networks of any units, if worth_general and the GPU has
 /// room for it. Everything else runs on CudaBatchEngine, on tensor cores. The first two can be
-/// divided (CudaShardsEngine). A single GPU that `options` name becomes the current one. Throws
-/// Fault::device for what a GPU cannot run.
+/// divided (CudaShardsEngine), and so can several sequences (CudaBatchShardsEngine). A single GPU
+/// that `options` name becomes the current one. Throws Fault::device for what a GPU cannot run.
 template <class Precision, int Batch, class Net>
 AnyEngine make_cuda_engine(const Spec& spec, int batch, const EngineOptions& options) {
   using Rule = CudaRule<Net>;
   if (options.devices.size() == 1) {
     require_devices(options.devices);
-    cuda_check(cudaSetDevice(options.devices[0]), "choosing a GPU");
+    if (imagined_gpu() == nullptr) {
+      cuda_check(cudaSetDevice(options.devices[0]), "choosing a GPU");
+    }
   }
   const std::string lacks = lacks_on_gpu<Net>(spec);
   if (!lacks.empty()) {
@@ -174,16 +205,7 @@ AnyEngine make_cuda_engine(const Spec& spec, int batch, const EngineOptions& opt
         return std::move(*engine);
     }
   }
-  if (options.divided()) {
-    throw Error(Fault::usage,
-                "this network cannot be divided among GPUs or into shards: that takes one sequence "
-                "in fp32 or bf16, units of " +
-                    std::to_string(units_hidden) +
-                    " hidden values, and what the engines for whole units can do (docs/engines.md)"
-                    "; " +
-                    (options.ranks != nullptr ? "start one rank, or let all compute on the host"
-                                              : "leave devices and shards out"));
-  }
+  if (options.divided()) return make_batch_shards<Precision, Batch, Net>(spec, batch, options);
   constexpr bool general = may_be_general<Precision, Batch, Net>();
   if constexpr (general && Batch == 1 && std::same_as<Precision, fp32>) {
     // The only other engine, so that types for one sequence in fp32 compile in half a minute.

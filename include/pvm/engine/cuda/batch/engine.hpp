@@ -9,7 +9,8 @@
 /// memory.hpp owns the device memory, past.hpp converts the history in it from and to checkpoints,
 /// rates.hpp makes the tables of learning rates, upload.hpp uploads these and the frames,
 /// kernels.hpp launches the kernels of a step, and steps.hpp runs the steps. This file combines
-/// them into an Engine.
+/// them into an Engine. (Several of them are the shards of a network in shards.hpp, which
+/// exchange.cuh connects.)
 
 #ifndef __CUDACC__
 #error "pvm/engine/cuda is compiled by nvcc: name the file .cu, or use the host engine"
@@ -18,6 +19,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -28,6 +30,7 @@
 #include <pvm/core/log.hpp>
 #include <pvm/core/tags.hpp>
 #include <pvm/engine/compiled_for.hpp>
+#include <pvm/engine/cuda/batch/exchange.cuh>
 #include <pvm/engine/cuda/batch/kernels.hpp>
 #include <pvm/engine/cuda/batch/memory.hpp>
 #include <pvm/engine/cuda/batch/past.hpp>
@@ -71,10 +74,18 @@ class CudaBatchEngine : public detail::EngineRun {
  public:
   /// `spec` must be valid; throws Error (usage, device, memory).
   explicit CudaBatchEngine(const Spec& spec, int batch = Batch, const EngineOptions& options = {})
+      : CudaBatchEngine(spec, batch, options, {0, SIZE_MAX}) {
+    begin();
+    say_what_padding_costs();
+  }
+  /// A shard of the network, which has these units, as far as they exist; `connect` is called next.
+  CudaBatchEngine(const Spec& spec, int batch, const EngineOptions& options,
+                  const detail::batch::Range& units)
       : EngineRun(check_spec(spec), detail::check_batch<Batch>(batch), options,
                   detail::describe_device(), true),
         scheme_(choose_scheme()),
-        plan_(detail::batch::make_plan<Math, Batch>(spec_, net_, scheme_, device_)),
+        plan_(detail::batch::make_plan<Math, Batch>(
+            spec_, net_, {units.first, std::min(units.end, net_.units.size())}, scheme_, device_)),
         rates_(layers(), scheme_.shape.terms, detail::batch::rate_kind<Rule>(scheme_.listed),
                scheme_.shape.sequence_weight, &rule_step<Rule>),
         memory_(scheme_, plan_, net_.hidden, rates_.size()),
@@ -84,30 +95,18 @@ class CudaBatchEngine : public detail::EngineRun {
     detail::require_memory(*this, " with a batch of " + std::to_string(batch_), "batch or spec");
     memory_.allocate(streams_);
     staging_.allocate(staging_sizes());
-    if (!options.restored_next) start_state(0, nullptr);
-    if (options_.graph) steps_.capture();
-    say_what_padding_costs();
   }
-  ~CudaBatchEngine() { streams_.stop(); }
+  ~CudaBatchEngine() { stop(); }
 
   [[nodiscard]] std::uint64_t step() const noexcept { return steps_.step(); }
 
   void run(const FrameBlock& block, Mode mode) {
-    if (mode == Mode::freeze) {
-      drop_momentum();
-    } else {
-      learned_ = true;
-    }
-    write_tables(block.steps, mode);
-    staging_.open();
-    const bool idle = detail::is_idle(streams_.compute());
-    for (int first = 0, steps = 0; first < block.steps; first += steps) {
-      steps = idle ? first_steps(block.steps, first) : block.steps;
+    open(block, mode);
+    for_each_part(block.steps, is_idle(), [&](int first, int steps) {
       upload(block, first, steps);
-      launch_timed([&](cudaStream_t) { steps_.launch(steps); });
-    }
-    close(block);
-    steps_.advance(count(block.steps));
+      launch(steps);
+    });
+    end(block);
   }
 
   [[nodiscard]] Score take_score() { return EngineRun::take_score(memory_.score); }
@@ -120,7 +119,8 @@ class CudaBatchEngine : public detail::EngineRun {
     steps_.make_outputs();
     const auto y = past().last_outputs();
     const std::size_t frame = spec_.frame_size();
-    for (std::size_t u = 0; u < net_.layer_start[1]; ++u) {
+    const std::size_t end = std::min(plan_.units.end, net_.layer_start[1]);
+    for (std::size_t u = plan_.units.first; u < end; ++u) {
       for (std::size_t k = 0; k < count(net_.units[u].base); ++k) {
         const auto* row = y.data() + (plan_.output_start[u] + k) * count(scheme_.shape.padded);
         const std::size_t pixel = plan_.rows[plan_.input_start(u) + k] & detail::batch::row_mask;
@@ -143,18 +143,11 @@ class CudaBatchEngine : public detail::EngineRun {
   /// The state, for a checkpoint. Does not change what the run computes afterwards.
   [[nodiscard]] EngineState save() {
     EngineState state = begin_state(step());
-    read_weights(state.weights);
     state.layout = scheme_.layout_name();
     state.plan = scheme_.deferral();
     state.coefficients = rates_.save();
-    export_weights(streams_.download(memory_.master.get(), plan_.master), state.folded);
     detail::resize_large(state.dweights, net_.weights * rule_floats());
-    for (std::size_t k = 0; k < rule_floats(); ++k) {
-      export_weights(streams_.download(rule_state(k), plan_.master),
-                     std::span(state.dweights).subspan(k * net_.weights, net_.weights));
-    }
-    steps_.make_outputs();
-    exchange_past(state, past());
+    add_to(state);
     return state;
   }
 
@@ -170,6 +163,76 @@ class CudaBatchEngine : public detail::EngineRun {
     learned_ = state.resumable();
     start_state(state.step, &state);
   }
+
+  // -------------------------------------------------------------- for CudaBatchShardsEngine
+
+  // A shard's read_ functions write what its own units have, and nothing else.
+
+  /// Adds what this shard's units have to a state that another shard has saved.
+  void add_to(EngineState& state) {
+    read_weights(state.weights);
+    export_weights(streams_.download(memory_.master.get(), plan_.master), state.folded);
+    for (std::size_t k = 0; k < rule_floats(); ++k) {
+      export_weights(streams_.download(rule_state(k), plan_.master),
+                     std::span(state.dweights).subspan(k * net_.weights, net_.weights));
+    }
+    steps_.make_outputs();
+    exchange_past(state, past());
+  }
+  /// The shard's side of the exchange with others, which its memory has to outlive.
+  [[nodiscard]] detail::batch::Exchange exchange() const {
+    return {memory_, spec_.feed_context_in_complex_layer, device_};
+  }
+  /// To be called once, when all shards have been made and before anything else: `all` are their
+  /// sides of the exchange, of which this shard's is number `own`. They begin a run together.
+  void connect(std::size_t own, const std::vector<detail::batch::Exchange>& all) {
+    if (all.size() > 1) {
+      exchange_ = all[own];
+      exchange_->connect(own, all);
+      steps_.exchange_by(*exchange_);
+    }
+    begin();
+    if (own == 0) say_what_padding_costs();
+  }
+  /// The parts of `run`. Of each part of the block, `upload` comes before `launch`, which may be
+  /// called for fewer steps at a time.
+  void open(const FrameBlock& block, Mode mode) {
+    if (mode == Mode::freeze) {
+      drop_momentum();
+    } else {
+      learned_ = true;
+    }
+    write_tables(block.steps, mode);
+    staging_.open();
+  }
+  void upload(const FrameBlock& block, int first, int steps) {
+    const std::size_t frames = count(scheme_.shape.frames);
+    const std::size_t frame_slot = detail::batch::ring_slot(step(), 0, frames) + count(first);
+    if (!block.squeezed.empty()) staging_.make_room_for_floats();
+    detail::batch::upload<Math>(staging_, streams_, part(block, first, steps), first, rates_.size(),
+                                memory_.arguments(), frame_slot % frames,
+                                memory_.persistence_errors.get());
+  }
+  void launch(int steps) {
+    launch_timed([&](cudaStream_t) { steps_.launch(steps); });
+  }
+  void end(const FrameBlock& block) {
+    close(block);
+    steps_.advance(count(block.steps));
+  }
+  [[nodiscard]] bool is_idle() const { return detail::is_idle(streams_.compute()); }
+  /// Calls visit(first step, steps) for the parts of a block of `steps` steps to upload and launch
+  /// one after the other: on an idle device an eighth of the block first, so that steps begin
+  /// early, then as many as are done.
+  template <class Visit>
+  static void for_each_part(int steps, bool idle, const Visit& visit) {
+    for (int first = 0, n = 0; first < steps; first += n) {
+      n = idle ? std::min(steps - first, std::max({1, steps / 8, first})) : steps;
+      visit(first, n);
+    }
+  }
+  /// Waits for all work, without exceptions.
+  void stop() const noexcept { streams_.stop(); }
 
   [[nodiscard]] std::string description() const {
     const detail::batch::Shape& s = scheme_.shape;
@@ -225,6 +288,12 @@ class CudaBatchEngine : public detail::EngineRun {
   }
   [[nodiscard]] detail::batch::Past<Math> past() const { return {memory_, streams_, step()}; }
 
+  /// Begins a new run, unless a state is to be restored, and captures its steps.
+  void begin() {
+    if (!options_.restored_next) start_state(0, nullptr);
+    if (options_.graph) steps_.capture();
+  }
+
   /// Says so if more sequences would cost no time: tensor cores multiply by 16 of them at once, and
   /// with fewer a step waits for the weights.
   void say_what_padding_costs() const {
@@ -238,11 +307,6 @@ class CudaBatchEngine : public detail::EngineRun {
 
   // -------------------------------------------------------------- steps
 
-  /// How many steps of a block to upload and launch next, after its first `done`, on an idle
-  /// device: an eighth of the block first, so that steps begin early, then as many as are done.
-  static int first_steps(int steps, int done) {
-    return std::min(steps - done, std::max({1, steps / 8, done}));
-  }
   /// Writes the rate tables of the block's steps.
   void write_tables(int steps, Mode mode) {
     for (int i = 0; i < steps; ++i) {
@@ -250,14 +314,6 @@ class CudaBatchEngine : public detail::EngineRun {
       rates_.write(step() + count(i), mode == Mode::learn, schedule_, table);
       if (i + scheme_.shape.terms >= steps) table[1] = 1;  // a checkpoint may need this step's d1
     }
-  }
-  void upload(const FrameBlock& block, int first, int steps) {
-    const std::size_t frames = count(scheme_.shape.frames);
-    const std::size_t frame_slot = detail::batch::ring_slot(step(), 0, frames) + count(first);
-    if (!block.squeezed.empty()) staging_.make_room_for_floats();
-    detail::batch::upload<Math>(staging_, streams_, part(block, first, steps), first, rates_.size(),
-                                memory_.arguments(), frame_slot % frames,
-                                memory_.persistence_errors.get());
   }
 
   /// Drops the momentum: W stays as it is and no gradient is listed any more.
@@ -335,6 +391,7 @@ class CudaBatchEngine : public detail::EngineRun {
   detail::batch::Memory<Math> memory_;
   detail::batch::Kernels<Math, Batch, Rule> kernels_;
   detail::batch::Steps<Math, Batch, Rule> steps_;
+  std::optional<detail::batch::Exchange> exchange_;  // of a shard
 };
 
 }  // namespace pvm::inline v0

@@ -16,6 +16,7 @@
 #include <pvm/engine/cuda/batch/ring.hpp>
 #include <pvm/engine/cuda/batch/tuning.hpp>
 #include <pvm/engine/cuda/device/check.hpp>
+#include <pvm/engine/cuda/run/most_shards.hpp>
 #include <pvm/engine/cuda/run/streams.hpp>
 #include <pvm/engine/memory_part.hpp>
 
@@ -47,7 +48,8 @@ class Memory {
   Array<unsigned int> counters;
   Array<double> score;
   Array<StepStart> step_start;
-  Array<StepCursor> cursors;  ///< [0]: the run's; [1]: for tasks outside of steps
+  Array<StepCursor> cursors;    ///< [0]: the run's; [1]: for tasks outside of steps
+  Array<unsigned int> arrived;  ///< of a shard: [most_shards], see batch/exchange.cuh
 
   /// Allocates nothing yet. `hidden`: hidden values of a unit; `table`: floats of a step's table.
   Memory(const Scheme& scheme, const Plan& plan, int hidden, std::size_t table)
@@ -56,6 +58,8 @@ class Memory {
     shape_.table = static_cast<int>(table);
   }
 
+  /// The plan whose tables these are.
+  [[nodiscard]] const Plan& plan() const noexcept { return plan_; }
   /// The scheme's shape with `columns` and `table` filled in.
   [[nodiscard]] const Shape& shape() const noexcept { return shape_; }
   /// Number of StepStarts: in a sweep one for each thread block, else 1.
@@ -142,9 +146,10 @@ class Memory {
     return (plan_.sweep_starts.size() - 1) * count(sweep_consumer_warps);
   }
   /// Floats for the errors of repeating the frames of a block. Without a sweep there are none: the
-  /// products kernel scores repetition where it computes d1.
+  /// products kernel scores repetition where it computes d1. Of several shards the first one scores
+  /// it.
   [[nodiscard]] std::size_t persistence_error_count() const {
-    if (!scheme_.swept) return 0;
+    if (!scheme_.swept || plan_.units.first > 0) return 0;
     return count(Tuning::block_steps(shape_.padded)) * tiles_along(shape_) * tiles_across(shape_);
   }
   [[nodiscard]] std::size_t scratch_floats() const {
@@ -183,6 +188,7 @@ class Memory {
     visit(m.score, m.score_count() * 3, sums);
     visit(m.step_start, m.step_starts(), sums);
     visit(m.cursors, std::size_t{2}, sums);
+    visit(m.arrived, m.plan_.whole ? 0 : count(most_shards), sums);
   }
 
   void lay_out_rings() {

@@ -19,7 +19,8 @@
 namespace pvm::inline v0::detail::batch {
 
 /// The rings of `memory` as seen by `step`, the next step to run. In a ring, the rows of a step are
-/// [n][padded]; in a checkpoint, tensors are [steps][batch][n], newest step first.
+/// [n][padded]; in a checkpoint, tensors are [steps][batch][n], newest step first. A shard saves
+/// what its own units have, and loads what all have.
 template <class M>
 class Past {
   using Word = typename M::Word;
@@ -49,27 +50,28 @@ class Past {
   /// steps must have been computed (Steps::make_outputs).
   template <class Row>
   void exchange(History which, std::uint64_t back, Row row) const {
+    const Range hidden = memory_.plan().hidden_rows, outputs = memory_.plan().output_rows;
     switch (which) {
       case History::hidden:
-        if constexpr (loads<Row>) exchange<RoundedTwice>(memory_.raw, back, row);
-        return exchange<Stored>(memory_.stored_h, back, row);
+        if constexpr (loads<Row>) exchange<RoundedTwice>(memory_.raw, hidden, back, row);
+        return exchange<Stored>(memory_.stored_h, hidden, back, row);
       case History::squeezed:
-        return exchange<Operand>(memory_.squeezed, back, row);
+        return exchange<Operand>(memory_.squeezed, hidden, back, row);
       case History::frames:
-        return exchange<Operand>(memory_.pixels, back, row);
+        return exchange<Operand>(memory_.pixels, {0, memory_.pixels.rows}, back, row);
       case History::outputs:
-        return exchange<Stored>(memory_.y, back, row);
+        return exchange<Stored>(memory_.y, outputs, back, row);
       case History::hidden_gradients:
-        return exchange<Operand>(memory_.d0, back, row);
+        return exchange<Operand>(memory_.d0, hidden, back, row);
       case History::output_gradients:
-        return exchange<Operand>(memory_.d1, back, row);
+        return exchange<Operand>(memory_.d1, outputs, back, row);
     }
   }
 
   /// h of the last step, [batch][units][hidden].
-  void read_hidden(std::span<float> out) const { exchange<Stored>(memory_.stored_h, 1, out); }
+  void read_hidden(std::span<float> out) const { exchange(History::hidden, 1, out); }
   /// y of the last step, [batch][outputs].
-  void read_outputs(std::span<float> out) const { exchange<Stored>(memory_.y, 1, out); }
+  void read_outputs(std::span<float> out) const { exchange(History::outputs, 1, out); }
   /// y of the last step as the device stores it, [outputs][padded].
   [[nodiscard]] std::vector<StoredType> last_outputs() const { return rows(memory_.y, 1); }
 
@@ -99,15 +101,17 @@ class Past {
     return streams_.download(ring.at(step_, back), ring.step_size());
   }
 
+  /// `saved`: the rows that are saved; all are loaded.
   template <class Code, class T, class Row>
-  void exchange(const Ring<T>& ring, std::uint64_t back, Row row) const {
+  void exchange(const Ring<T>& ring, Range saved, std::uint64_t back, Row row) const {
     std::vector<T> own;
     if constexpr (loads<Row>) {
       own.assign(ring.step_size(), Code::encode(0.0F));
+      saved = {0, ring.rows};
     } else {
       own = rows(ring, back);
     }
-    for (std::size_t i = 0; i < ring.rows; ++i) {
+    for (std::size_t i = saved.first; i < saved.end; ++i) {
       for (std::size_t b = 0; b < batch(); ++b) {
         exchange_value<Code>(row[b * ring.rows + i], own[i * ring.padded + b]);
       }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <pvm/engine/cuda/batch/device.cuh>
+#include <pvm/engine/cuda/batch/exchange.cuh>
 #include <pvm/engine/cuda/batch/kernels.hpp>
 #include <pvm/engine/cuda/batch/memory.hpp>
 #include <pvm/engine/cuda/batch/plan/scheme.hpp>
@@ -33,6 +34,9 @@ class Steps {
         const RateTables& rates, const RunStreams& streams)
       : scheme_(scheme), kernels_(kernels), memory_(memory), rates_(rates), streams_(streams) {}
 
+  /// From now on `exchange`, which must outlive this, follows every step of a shard.
+  void exchange_by(const Exchange& exchange) { exchange_ = &exchange; }
+
   /// The next step to launch: the number of steps done, those before a restart included.
   [[nodiscard]] std::uint64_t step() const noexcept { return step_; }
 
@@ -40,6 +44,7 @@ class Steps {
   void begin_at(std::uint64_t step) {
     step_ = start_ = step;
     write_cursors();
+    if (exchange_ != nullptr) streams_.write(memory_.arrived, exchange_->arrived_before(step));
     w0_update_pending_ = false;
     write_last_table();
     write_copies();
@@ -63,7 +68,7 @@ class Steps {
     const cudaStream_t stream = streams_.compute();
     for (int left = steps; left > 0;) {
       if (!captured_) {
-        kernels_.step(memory_.arguments(), stream);
+        launch_step(stream);
         --left;
         continue;
       }
@@ -94,8 +99,12 @@ class Steps {
   void capture(Graph& graph, int steps) {
     const cudaStream_t stream = streams_.compute();
     graph.capture(stream, [&] {
-      for (int i = 0; i < steps; ++i) kernels_.step(memory_.arguments(), stream);
+      for (int i = 0; i < steps; ++i) launch_step(stream);
     });
+  }
+  void launch_step(cudaStream_t stream) const {
+    kernels_.step(memory_.arguments(), stream);
+    if (exchange_ != nullptr) exchange_->launch(stream);
   }
 
   /// How many of the last two steps this run has made itself; y of earlier steps is in `memory`,
@@ -173,6 +182,7 @@ class Steps {
   const Memory<M>& memory_;
   const RateTables& rates_;
   const RunStreams& streams_;
+  const Exchange* exchange_ = nullptr;  // of a shard
   Graph one_step_, more_steps_;
   bool captured_ = false;
   std::uint64_t step_ = 0;

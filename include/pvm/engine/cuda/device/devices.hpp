@@ -3,7 +3,7 @@
 #pragma once
 
 /// Several GPUs of a host: which one is current in this process, and their access to each other's
-/// memory.
+/// memory. A thread that imagines a GPU (imagined.hpp) imagines all of them, connected.
 
 #include <cuda_runtime.h>
 
@@ -14,11 +14,13 @@
 
 #include <pvm/core/error.hpp>
 #include <pvm/engine/cuda/device/check.hpp>
+#include <pvm/engine/cuda/device/imagined.hpp>
 
 namespace pvm::inline v0::detail {
 
 inline int current_device() {
   int device = 0;
+  if (imagined_gpu() != nullptr) return device;
   cuda_check(cudaGetDevice(&device), "looking for a GPU");
   return device;
 }
@@ -27,11 +29,14 @@ inline int current_device() {
 class OnDevice {
  public:
   explicit OnDevice(int device) : before_(current_device()) {
-    if (device != before_) cuda_check(cudaSetDevice(device), "choosing a GPU");
+    if (device != before_ && imagined_gpu() == nullptr)
+      cuda_check(cudaSetDevice(device), "choosing a GPU");
   }
   OnDevice(const OnDevice&) = delete;
   OnDevice& operator=(const OnDevice&) = delete;
-  ~OnDevice() { (void)cudaSetDevice(before_); }
+  ~OnDevice() {
+    if (imagined_gpu() == nullptr) (void)cudaSetDevice(before_);
+  }
 
  private:
   int before_;
@@ -40,6 +45,7 @@ class OnDevice {
 /// Throws Error (usage) if there is no GPU of one of these numbers.
 inline void require_devices(const std::vector<int>& devices) {
   int there = 0;
+  if (imagined_gpu() != nullptr) return;
   cuda_check(cudaGetDeviceCount(&there), "looking for GPUs");
   for (const int device : devices) {
     if (device >= 0 && device < there) continue;
@@ -52,6 +58,7 @@ inline void require_devices(const std::vector<int>& devices) {
 using BusId = std::array<char, 32>;
 inline BusId bus_id(int device) {
   BusId id{};
+  if (imagined_gpu() != nullptr) return id;
   cuda_check(cudaDeviceGetPCIBusId(id.data(), static_cast<int>(id.size()), device),
              "looking for the GPU's place");
   return id;
@@ -76,6 +83,7 @@ inline void require_access(int from, int to) {
 /// Lets kernels on each of these GPUs access the memory of all others. Throws what `require_access`
 /// throws.
 inline void connect_devices(const std::set<int>& devices) {
+  if (imagined_gpu() != nullptr) return;
   for (const int from : devices) {
     const OnDevice on(from);
     for (const int to : devices) {

@@ -137,7 +137,8 @@ __device__ __forceinline__ unsigned int sm_number() {
   asm volatile("mov.u32 %0, %smid;" : "=r"(number));
   return number;
 }
-/// The GPU's timer, which all SMs share, in nanoseconds. It ticks about every 32 ns, or more rarely.
+/// The GPU's timer, which all SMs share, in nanoseconds. It ticks about every 32 ns, or more
+/// rarely.
 __device__ __forceinline__ unsigned long long nanosecond_timer() {
   unsigned long long now;
   asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)::"memory");
@@ -206,6 +207,9 @@ __device__ __forceinline__ unsigned int load_relaxed_system(const unsigned int* 
 __device__ __forceinline__ void add_one_system(unsigned int* counter) {
   asm volatile("red.relaxed.sys.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
 }
+/// What this thread's thread block has stored before, also before a barrier of it, comes before
+/// what this thread stores next, and what it loads next comes after what it has loaded.
+__device__ __forceinline__ void fence_system() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 __device__ __forceinline__ void store_relaxed_16_system(void* to, uint4 v) {
   asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(v.x), "r"(v.y),
                "r"(v.z), "r"(v.w)

@@ -21,7 +21,7 @@
 #include <pvm/core/error.hpp>
 #include <pvm/engine/cuda/device/devices.hpp>
 #include <pvm/engine/cuda/device/facts.hpp>
-#include <pvm/engine/cuda/device/memory.hpp>
+#include <pvm/engine/cuda/run/shard_list.hpp>
 #include <pvm/engine/cuda/units/carrier.hpp>
 #include <pvm/engine/cuda/units/engine.hpp>
 #include <pvm/engine/cuda/units/peers.hpp>
@@ -31,38 +31,6 @@
 #include <pvm/model/spec.hpp>
 
 namespace pvm::inline v0 {
-
-namespace detail::units {
-
-/// Shards of one GPU, at most: the steps of all of them must run at the same time, and streams
-/// beyond the eight that a GPU keeps apart by default may wait for each other.
-inline constexpr std::size_t most_shards_of_device = 4;
-
-/// The GPU of each shard. Throws Error (usage) if these are impossible.
-inline std::vector<int> devices_of_shards(const EngineOptions& options) {
-  std::vector<int> devices = options.devices;
-  if (devices.empty()) devices = {current_device()};
-  require_devices(devices);
-  const std::set<int> different(devices.begin(), devices.end());
-  if (different.size() < devices.size()) {
-    throw Error(Fault::usage, "a GPU is named twice; shards says how many parts a GPU gets");
-  }
-  const std::size_t shards =
-      options.shards > 0 ? static_cast<std::size_t>(options.shards) : devices.size();
-  if (shards % devices.size() != 0 || shards / devices.size() > most_shards_of_device ||
-      shards > static_cast<std::size_t>(most_shards)) {
-    throw Error(Fault::usage, std::to_string(shards) + " shards cannot be dealt to " +
-                                  std::to_string(devices.size()) +
-                                  " GPUs: each gets the same number, 1 to " +
-                                  std::to_string(most_shards_of_device) + ", and there are " +
-                                  std::to_string(most_shards) + " at most");
-  }
-  std::vector<int> of_shards;
-  for (std::size_t k = 0; k < shards; ++k) of_shards.push_back(devices[k % devices.size()]);
-  return of_shards;
-}
-
-}  // namespace detail::units
 
 /// An Engine for one sequence whose units are divided among shards: engines of type `E::shard`,
 /// each of which runs some thread blocks of one common plan, for all multiprocessors of all shards.
@@ -94,7 +62,7 @@ class CudaShardsEngine {
   static std::optional<Plan> plan(const Spec& spec, const EngineOptions& options,
                                   std::string& why) {
     if (options.ranks != nullptr) return plan_of_rank(spec, *options.ranks, why);
-    const std::vector<int> devices = detail::units::devices_of_shards(options);
+    const std::vector<int> devices = detail::devices_of_shards(options);
     const std::set<int> different(devices.begin(), devices.end());
     const std::size_t each = devices.size() / different.size();
     std::vector<detail::units::ShardPlace> places;
@@ -113,14 +81,11 @@ class CudaShardsEngine {
 
   /// `plan` must be that of `spec` and `options`. Throws Error (device, memory).
   CudaShardsEngine(const Spec& spec, const Plan& plan, const EngineOptions& options)
-      : ranks_(options.ranks), all_shards_(plan.shards), shards_of_device_(plan.each) {
+      : ranks_(options.ranks), all_shards_(plan.shards), shards_(plan.devices, plan.each) {
     if (ranks_ == nullptr) detail::connect_devices({plan.devices.begin(), plan.devices.end()});
     together([&] {
       for (std::size_t k = 0; k < plan.devices.size(); ++k) {
-        const detail::OnDevice on(plan.devices[k]);
-        auto part = plan.units.part(plan.first + k, plan.shards);
-        shards_.push_back(
-            {plan.devices[k], std::make_unique<Shard>(spec, std::move(part), options)});
+        shards_.add(spec, plan.units.part(plan.first + k, plan.shards), options);
       }
     });
     try {
@@ -130,13 +95,13 @@ class CudaShardsEngine {
       zeros.weights.resize(connectome().weights);
       restore(zeros);
     } catch (...) {
-      end_shards();
+      leave_ranks();
       throw;
     }
   }
   CudaShardsEngine(const CudaShardsEngine&) = delete;
   CudaShardsEngine& operator=(const CudaShardsEngine&) = delete;
-  ~CudaShardsEngine() { end_shards(); }
+  ~CudaShardsEngine() { leave_ranks(); }
 
   [[nodiscard]] std::uint64_t step() const noexcept { return first().step(); }
   [[nodiscard]] int batch() const noexcept { return first().batch(); }
@@ -146,24 +111,14 @@ class CudaShardsEngine {
   /// The first shard's room for frames, from which all shards of this process upload them.
   [[nodiscard]] FrameBlock stage(int steps) {
     await([](const Shard& shard) { return shard.can_stage(); });
-    staged_.clear();
-    each([&](Shard& shard) { staged_.push_back(shard.stage(steps)); });
-    return staged_.front();
+    return shards_.stage(steps);
   }
 
   void run(const FrameBlock& block, Mode mode) {
     // The kernel that folds what a frozen network still lists reads records of all shards.
     if (mode == Mode::freeze) settle();
     if (!block.squeezed.empty()) await_steps();  // uploads of floats are waited for
-    std::vector<FrameBlock> blocks{block};
-    for (std::size_t k = 1; k < shards_.size(); ++k) {
-      FrameBlock own = part(staged_[k], 0, block.steps);
-      std::copy(block.scored.begin(), block.scored.end(), own.scored.begin());
-      own.pixels = block.pixels;
-      own.squeezed = block.squeezed;
-      own.stored = block.stored;
-      blocks.push_back(own);
-    }
+    const std::vector<FrameBlock> blocks = shards_.blocks(block);
     // A shard's steps wait for those of the others, so nothing that may wait for a GPU comes
     // between their launches.
     each([&, k = std::size_t{0}](Shard& shard) mutable { shard.send(blocks[k++], mode); });
@@ -179,21 +134,12 @@ class CudaShardsEngine {
     each([](Shard& shard) { shard.synchronize(); });
   }
 
-  /// The shards count all values alike, and each adds up the errors of its own units.
   [[nodiscard]] Score take_score() {
     synchronize();
     std::vector<Score> scores;
     each([&](Shard& shard) { scores.push_back(shard.take_score()); });
     if (ranks_ != nullptr) scores = detail::of_all_ranks(*ranks_, scores.front());
-    Score all;
-    for (const Score& own : scores) {
-      all.prediction += own.prediction;
-      all.persistence += own.persistence;
-      all.loss += own.loss;
-      all.pixels = own.pixels;
-      all.outputs = own.outputs;
-    }
-    return all;
+    return detail::sum_of_shards(scores);
   }
 
   void read_weights(std::span<float> out) {
@@ -239,34 +185,19 @@ class CudaShardsEngine {
   }
 
   [[nodiscard]] std::string description() const {
-    std::string where;
-    for (const OneShard& shard : shards_) {
-      where += (where.empty() ? "" : ", ") + std::to_string(shard.device);
-    }
     const std::string shards = std::to_string(all_shards_) + " shards";
     return (ranks_ == nullptr ? shards + " on GPU " : "shard of " + shards + ", here on GPU ") +
-           where + ", each: " + first().description() +
+           shards_.gpus() + ", each: " + first().description() +
            (carrier_ != nullptr ? ", records carried by NCCL" : "");
   }
   /// The bytes of device memory that the shards of this process take.
-  [[nodiscard]] std::size_t memory_needed() const {
-    std::size_t bytes = 0;
-    for (const OneShard& shard : shards_) bytes += shard.engine->memory_needed();
-    return bytes;
-  }
-  [[nodiscard]] double device_seconds() {
-    const detail::OnDevice on(shards_.front().device);
-    return engine(0).device_seconds();
-  }
+  [[nodiscard]] std::size_t memory_needed() const { return shards_.memory_needed(); }
+  [[nodiscard]] double device_seconds() { return shards_.device_seconds(); }
 
   /// Every shard stores all frames, in its part of the budget for a GPU.
   std::size_t reserve_frames(std::size_t budget, std::size_t frames) {
     if (budget == 0 || frames == 0) synchronize();  // steps may be reading frames that are freed
-    std::size_t room = not_stored;
-    each([&](Shard& shard) {
-      const std::size_t all = budget == share_of_free_memory ? detail::free_memory() / 2 : budget;
-      room = std::min(room, shard.reserve_frames(all / shards_of_device_, frames));
-    });
+    std::size_t room = shards_.reserve_frames(budget, frames);
     if (ranks_ != nullptr) {
       for (const std::size_t theirs : detail::of_all_ranks(*ranks_, room)) {
         room = std::min(room, theirs);
@@ -279,16 +210,10 @@ class CudaShardsEngine {
     each([&](Shard& shard) { shard.store_frames(first, pixels); });
   }
   void read_frame(std::size_t index, std::span<std::uint8_t> pixels) const {
-    const detail::OnDevice on(shards_.front().device);
-    first().read_frame(index, pixels);
+    shards_.read_frame(index, pixels);
   }
 
  private:
-  struct OneShard {
-    int device;
-    std::unique_ptr<Shard> engine;
-  };
-
   static Plan plan_or_throw(const Spec& spec, int batch, const EngineOptions& options) {
     detail::check_one_sequence(batch);
     std::string why;
@@ -299,8 +224,8 @@ class CudaShardsEngine {
 
   /// The plan for the GPUs of all ranks, the same on each: they are asked together.
   static std::optional<Plan> plan_of_rank(const Spec& spec, OtherRanks& ranks, std::string& why) {
-    if (ranks.size() > detail::units::most_shards) {
-      throw Error(Fault::usage, "a network has " + std::to_string(detail::units::most_shards) +
+    if (ranks.size() > detail::most_shards) {
+      throw Error(Fault::usage, "a network has " + std::to_string(detail::most_shards) +
                                     " shards at most, and there are " +
                                     std::to_string(ranks.size()) + " ranks; start fewer");
     }
@@ -336,16 +261,13 @@ class CudaShardsEngine {
     return std::nullopt;
   }
 
-  [[nodiscard]] Shard& engine(std::size_t k) { return *shards_[k].engine; }
-  [[nodiscard]] const Shard& first() const { return *shards_.front().engine; }
+  [[nodiscard]] Shard& engine(std::size_t k) { return shards_[k]; }
+  [[nodiscard]] const Shard& first() const { return shards_.first(); }
 
   /// Calls work(shard) for one shard of this process after the other, each with its GPU current.
   template <class Work>
   void each(Work work) {
-    for (const OneShard& shard : shards_) {
-      const detail::OnDevice on(shard.device);
-      work(*shard.engine);
-    }
+    shards_.each(work);
   }
   /// The same when all shards have done their steps, and so have all records of others.
   template <class Work>
@@ -365,10 +287,7 @@ class CudaShardsEngine {
   template <class Done>
   void await(Done done) {
     if (ranks_ == nullptr) return;
-    ranks_->wait_until([&] {
-      return std::all_of(shards_.begin(), shards_.end(),
-                         [&](const OneShard& shard) { return done(*shard.engine); });
-    });
+    ranks_->wait_until([&] { return shards_.all(done); });
   }
   void await_steps() {
     await([](const Shard& shard) { return shard.is_done(); });
@@ -389,10 +308,7 @@ class CudaShardsEngine {
   /// Tells each shard where the others are.
   void connect() {
     if (ranks_ != nullptr) return connect_ranks();
-    for (std::size_t k = 0; k < shards_.size(); ++k) {
-      const detail::OnDevice on(shards_[k].device);
-      engine(k).connect(peers_of(k));
-    }
+    each([&, k = std::size_t{0}](Shard& shard) mutable { shard.connect(peers_of(k++)); });
   }
   /// By the memory of the other ranks' GPUs, else by what carries records.
   void connect_ranks() {
@@ -418,32 +334,19 @@ class CudaShardsEngine {
     }
     return peers;
   }
-  /// Steps of one shard write to the memory of the others, so all end before any memory is freed.
-  void end_shards() noexcept {
-    if (ranks_ != nullptr && !leave_ranks()) return;
-    int before = 0;
-    (void)cudaGetDevice(&before);
-    for (const OneShard& shard : shards_) shard.engine->stop();
-    for (OneShard& shard : shards_) {
-      (void)cudaSetDevice(shard.device);
-      shard.engine.reset();
-    }
-    (void)cudaSetDevice(before);
-  }
-  /// Closes the memory of the other ranks, and returns when they have closed this one's. False if
-  /// one is lost: then steps may go on for ever, and all memory is left to the process's end.
-  bool leave_ranks() noexcept {
+  /// Closes the memory of the other ranks, if there are any, and returns when they have closed this
+  /// one's. If one is lost, steps may go on for ever, and all memory is left to the process's end.
+  void leave_ranks() noexcept {
+    if (ranks_ == nullptr) return;
     try {
       settle();
       opened_.reset();
       carrier_.reset();
       detail::meet(*ranks_);
-      return true;
     } catch (...) {
       (void)opened_.release();
       (void)carrier_.release();
-      for (OneShard& shard : shards_) (void)shard.engine.release();
-      return false;
+      shards_.abandon();
     }
   }
 
@@ -464,9 +367,8 @@ class CudaShardsEngine {
   }
 
   OtherRanks* ranks_;
-  std::size_t all_shards_, shards_of_device_;
-  std::vector<OneShard> shards_;  // of this process
-  std::vector<FrameBlock> staged_;
+  std::size_t all_shards_;
+  detail::ShardList<Shard> shards_;  // of this process
   // If there are other ranks, one of these:
   std::unique_ptr<detail::units::OpenedPeers> opened_;
   std::unique_ptr<detail::units::RecordCarrier> carrier_;

@@ -87,7 +87,6 @@ constexpr Home shard_of(Home home) {
 constexpr Home whole_of(Home home) {
   return home == Home::streamed || home == Home::streamed_shard ? Home::streamed : Home::resident;
 }
-inline constexpr int most_shards = 16;  ///< of a network
 
 template <class Precision, int Hidden, Home home = Home::resident>
 struct Sizes {

@@ -20,10 +20,19 @@
 
 namespace pvm::inline v0::detail::batch {
 
-/// All tables of a network. A "thread block" here is one of the sweep kernel's.
-/// A value, which a Planner makes once.
+/// Consecutive units, or rows: those from `first` up to `end`.
+struct Range {
+  std::size_t first = 0, end = 0;
+};
+
+/// All tables of a network, or of a shard of one, which has some of its units. A "thread block"
+/// here is one of the sweep kernel's. A value, which a Planner makes once.
 class Plan {
  public:
+  Range units;        ///< whose tables these are; rows are numbered as in the whole network
+  Range hidden_rows;  ///< of their hidden values, and of d0
+  Range output_rows;  ///< of their y and d1
+  bool whole = true;  ///< whether `units` are all units
   std::vector<std::uint32_t> rows;  ///< row words
   std::vector<Product> products;    ///< forward, then errors, then outputs; each longest first
   std::size_t first_output = 0;     ///< index of the first product that makes y
@@ -31,7 +40,7 @@ class Plan {
   std::vector<Tile> tiles;                  ///< of the update kernel
   std::vector<std::uint32_t> sweep_tiles;   ///< SweepTiles, each followed by its row words
   std::vector<std::uint32_t> sweep_starts;  ///< first SweepTile of each thread block, then the end
-  std::vector<std::uint32_t> output_start;  ///< first row of y of each unit
+  std::vector<std::uint32_t> output_start;  ///< first row of y of each unit of the network
   std::size_t master = 0;                   ///< floats of the master
   /// Weight blocks of the working copies of all W0, and of one version of those of all W1.
   std::size_t w0_blocks = 0, w1_blocks = 0;
@@ -46,8 +55,10 @@ class Plan {
     unsigned int blocks = 0;  ///< thread blocks
   };
 
-  /// Index in `rows` of the first row word of unit u's input x.
-  [[nodiscard]] std::size_t input_start(std::size_t u) const { return input_start_[u]; }
+  /// Index in `rows` of the first row word of unit u's input x; u is one of `units`.
+  [[nodiscard]] std::size_t input_start(std::size_t u) const {
+    return input_start_[u - units.first];
+  }
 
   /// Calls visit(index in reference order, index in the master) for every weight, on several
   /// threads.
@@ -88,12 +99,13 @@ class Plan {
 /// Makes a Plan.
 class Planner : private Plan {
  public:
-  /// The plan of `spec`, of which `net` is the connectome. `block`: depth of a weight block.
-  /// Forward products are split into parts of at most `part_blocks` weight blocks, except in a
-  /// sweep, which needs no Products.
-  static Plan make(const Spec& spec, const Connectome& net, int block, int part_blocks,
-                   Sweep swept) {
+  /// The plan of `units` of `spec`, of which `net` is the connectome. `block`: depth of a weight
+  /// block. Forward products are split into parts of at most `part_blocks` weight blocks, except in
+  /// a sweep, which needs no Products.
+  static Plan make(const Spec& spec, const Connectome& net, const Range& units, int block,
+                   int part_blocks, Sweep swept) {
     Planner planner(spec, net, block, part_blocks, swept);
+    planner.choose(units);
     planner.make_tables();
     return planner;
   }
@@ -104,13 +116,20 @@ class Planner : private Plan {
     swept_ = swept;
   }
 
-  void make_tables() {
+  void choose(const Range& chosen) {
+    units = chosen;
+    whole = chosen.first == 0 && chosen.end == net_.units.size();
+    hidden_rows = {chosen.first * count(net_.hidden), chosen.end * count(net_.hidden)};
     std::uint32_t outputs = 0;
-    for (std::size_t u = 0; u < net_.units.size(); ++u) {
+    for (const Unit& unit : net_.units) {
       output_start.push_back(outputs);
-      add_unit(u);
-      outputs += static_cast<std::uint32_t>(net_.units[u].outputs);
+      outputs += static_cast<std::uint32_t>(unit.outputs);
     }
+    output_rows = {output_start[chosen.first],
+                   chosen.end == net_.units.size() ? outputs : output_start[chosen.end]};
+  }
+  void make_tables() {
+    for (std::size_t u = units.first; u < units.end; ++u) add_unit(u);
     place_w1_copies();
     for (const Panel& panel : panels) add_tiles(panel);
     if (is_swept()) add_sweep();

@@ -114,12 +114,14 @@ class SchemeChooser {
   const DeviceFacts& device_;
 };
 
-/// The tables for a scheme on a device.
+/// The tables of `units` for a scheme on a device.
 template <class M, int Batch>
-Plan make_plan(const Spec& spec, const Connectome& net, const Scheme& scheme,
+Plan make_plan(const Spec& spec, const Connectome& net, const Range& units, const Scheme& scheme,
                const DeviceFacts& device) {
   std::size_t rows = 0;
-  for (const Unit& unit : net.units) rows += static_cast<std::size_t>(unit.inputs);
+  for (std::size_t u = units.first; u < units.end; ++u) {
+    rows += static_cast<std::size_t>(net.units[u].inputs);
+  }
   const int part_blocks = Tuning::part_rows(rows, device.multiprocessors) / M::block;
   Plan::Sweep sweep;
   if (scheme.swept) {
@@ -127,7 +129,7 @@ Plan make_plan(const Spec& spec, const Connectome& net, const Scheme& scheme,
     const unsigned int each = SweepLauncher<M, Batch>{padded, false}.blocks_each();
     sweep = {padded, static_cast<unsigned>(device.multiprocessors) * each};
   }
-  return Planner::make(spec, net, M::block, part_blocks, sweep);
+  return Planner::make(spec, net, units, M::block, part_blocks, sweep);
 }
 
 }  // namespace pvm::inline v0::detail::batch

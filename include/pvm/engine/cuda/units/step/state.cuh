@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include <pvm/engine/cuda/run/cursor.hpp>
+#include <pvm/engine/cuda/run/most_shards.hpp>
 #include <pvm/engine/cuda/units/sizes.hpp>
 #include <pvm/engine/cuda/units/timeline.hpp>
 
@@ -78,7 +79,7 @@ struct Arguments {
 #if defined(PVM_TIMELINE)
   TimelineMarks timeline;
 #endif
-  Peers peers;                        ///< unused unless Sizes::shards
+  Peers peers;  ///< unused unless Sizes::shards
 };
 
 inline constexpr unsigned int every_lane = 0xffffffffU;

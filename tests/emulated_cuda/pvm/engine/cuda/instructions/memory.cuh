@@ -97,6 +97,10 @@ inline uint4 load_relaxed_16(const void* from) {
 inline unsigned int load_relaxed_system(const unsigned int* counter) {
   return load_relaxed(counter);
 }
+inline void fence_system() {
+  emulated_cuda::block().fence();
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
 inline void add_one_system(unsigned int* counter) {
   emulated_cuda::block().store_late([=] { add_one_relaxed(counter); });
 }
