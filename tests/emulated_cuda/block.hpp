@@ -26,6 +26,7 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -96,6 +97,8 @@ class RandomOrder {
   }
   [[nodiscard]] bool is_random() const noexcept { return random_ != nullptr; }
   bool coin() { return random_ != nullptr && ((*random_)() >> 8 & 1U) != 0; }
+  /// Once in a hundred calls, if order is random.
+  bool rarely() { return random_ != nullptr && ((*random_)() >> 8) % 100 == 0; }
   template <class T>
   void shuffle(std::vector<T>& list) {
     if (random_ != nullptr) std::shuffle(list.begin(), list.end(), *random_);
@@ -482,8 +485,18 @@ class Block {
 
   void store_now() {
     order_.shuffle(late_);
-    for (const auto& store : std::exchange(late_, {})) store();
+    for (const auto& store : std::exchange(late_, {})) {
+      store();
+      if (order_.rarely()) let_others_look();
+    }
     EventCounter::get().announce();
+  }
+
+  /// Lets blocks that poll, and what runs when they have seen enough, see some stores before
+  /// others.
+  static void let_others_look() {
+    EventCounter::get().announce();
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
 
   void open_barrier() {
