@@ -86,7 +86,7 @@ template <bool Axpy>
 struct Fp16Tile512 {
   template <int Rows>
   [[gnu::target(PVM_X86_64_V4)]] static void run(const simd::HalfPass& p, std::size_t r0,
-                                                    std::size_t b) {
+                                                 std::size_t b) {
     using simd::at, simd::Lanes, simd::bits_as;
     const std::uint16_t* w = p.tiled + r0 * p.columns;
     const float* x = p.x + b * p.columns;
@@ -139,7 +139,7 @@ template <bool Axpy>
 struct Bf16Tile256 {
   template <int Rows>
   [[gnu::target(PVM_X86_64_V3)]] static void run(const simd::HalfPass& p, std::size_t r0,
-                                                    std::size_t b) {
+                                                 std::size_t b) {
     const std::uint16_t* w = p.tiled + r0 * p.columns;
     const float* x = p.x + b * p.columns;
     const float* q = Axpy ? p.q + b * p.q_stride + r0 : nullptr;
@@ -184,7 +184,7 @@ struct Fp16Tile256 {
 
   template <int Rows>
   [[gnu::target(PVM_X86_64_V3)]] static void run(const simd::HalfPass& p, std::size_t r0,
-                                                    std::size_t b) {
+                                                 std::size_t b) {
     const std::uint16_t* w = p.tiled + r0 * p.columns;
     const float* x = p.x + b * p.columns;
     const float* q = Axpy ? p.q + b * p.q_stride + r0 : nullptr;

@@ -265,7 +265,7 @@ class GpuForward final : public Forward {
   }
 
   /// Copies a part of the results, `each` values a row from the `first` on, to where rows want it.
-  void deliver(std::span<const Row> rows, std::span<float> Row::* part, std::size_t each,
+  void deliver(std::span<const Row> rows, std::span<float> Row::*part, std::size_t each,
                std::size_t first) {
     const float* const results = reinterpret_cast<const float*>(down_.get()) + first;
     for_each_row(rows.size(), [&](std::size_t b) {
