@@ -64,6 +64,10 @@ pvm::PredictorOptions predictor_options(const Options& o) {
   options.backend = o.backend == "cuda"   ? pvm::BackendChoice::cuda
                     : o.backend == "auto" ? pvm::BackendChoice::automatic
                                           : pvm::BackendChoice::host;
+  if (o.device >= 0 && o.backend == "host") {
+    refuse("--device names a GPU and --backend host uses none; leave one of them out");
+  }
+  options.device = static_cast<int>(o.device);
   options.precision = o.precision == "bf16"   ? pvm::ForwardPrecision::bf16
                       : o.precision == "fp16" ? pvm::ForwardPrecision::fp16
                                               : pvm::ForwardPrecision::fp32;

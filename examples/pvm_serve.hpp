@@ -12,9 +12,9 @@
 namespace serve_command {
 
 struct Options {
-  std::string load, spec, address = "127.0.0.1", token_file, backend = "host", precision = "fp32";
+  std::string load, spec, address = "127.0.0.1", token_file, backend, precision = "fp32";
   std::int64_t port = 8090, streams = 1000, connections = 256, idle = 60, batch = 64, threads = 0,
-               stream_frames = 4, queue_frames = 1024, memory_mb = 0, body_kb = 8192;
+               device = -1, stream_frames = 4, queue_frames = 1024, memory_mb = 0, body_kb = 8192;
   double wait_ms = 2;
   bool quiet = false;
 };
@@ -62,6 +62,9 @@ inline void describe(CLI::App& app, Options& o) {
   app.add_option("--backend", o.backend, "host (default), cuda, or auto: a GPU if there is one")
       ->check(CLI::IsMember({"host", "cuda", "auto"}))
       ->type_name("NAME");
+  app.add_option("--device", o.device, "which GPU, as pvm devices lists them (default: the first)")
+      ->check(CLI::Range(0, 1023))
+      ->type_name("N");
   app.add_option("--precision", o.precision,
                  "of a checkpoint's weights: fp32 (default); on a GPU bf16 and fp16 are faster")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))

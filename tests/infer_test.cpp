@@ -489,6 +489,9 @@ TEST_CASE("What cannot work is refused with a sentence", "[infer]") {
   };
   CHECK(contains(refused({.policy = pvm::Latency(0)}), "largest step has 0 frames"));
   CHECK(contains(refused({.policy = pvm::Throughput(8, -1us)}), "wait for -1 microseconds"));
+  CHECK(contains(refused({.device = -2}), "device is -2; GPUs are numbered from 0"));
+  const std::string absent = refused({.device = 1000});  // never the host's work
+  CHECK((contains(absent, "no GPU can be used") || contains(absent, "there is no GPU 1000")));
   CHECK(contains(refused({.stream_frames = 0}), "at least 1"));
   CHECK(contains(refused({.threads = -1}), "-1 threads"));
   Predictor predictor(network, {.policy = pvm::Throughput(8, 0us)});

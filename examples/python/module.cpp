@@ -271,7 +271,7 @@ std::shared_ptr<Predictor> load_predictor(const py::object& start, const py::obj
                                           std::optional<double> wait, bool prediction, bool hidden,
                                           std::int64_t stream_frames, std::int64_t queue_frames,
                                           std::optional<std::int64_t> memory_bytes, int threads,
-                                          const std::string& backend,
+                                          const std::string& backend, std::optional<int> device,
                                           const std::string& precision) {
   pvm::PredictorOptions options;
   if (throughput) options.policy = pvm::Throughput{};
@@ -290,6 +290,11 @@ std::shared_ptr<Predictor> load_predictor(const py::object& start, const py::obj
   if (memory_bytes) options.memory_bytes = count_of("memory_bytes", *memory_bytes);
   options.threads = threads;
   options.backend = backend_of(backend);
+  if (device && *device < 0) {
+    throw pvm::Error(pvm::Fault::usage, "device is " + std::to_string(*device) +
+                                            "; allowed: the numbers of pvm.devices()");
+  }
+  options.device = device.value_or(-1);
   options.precision = precision_of(precision);
   if (py::isinstance<pvm::io::Checkpoint>(start)) {
     const auto& checkpoint = start.cast<const pvm::io::Checkpoint&>();
@@ -377,7 +382,7 @@ void add_predictor(py::module_& module) {
            "throughput"_a = false, "batch"_a = py::none(), "wait"_a = py::none(),
            "prediction"_a = true, "hidden"_a = false, "stream_frames"_a = 8,
            "queue_frames"_a = 4096, "memory_bytes"_a = py::none(), "threads"_a = 0,
-           "backend"_a = "host", "precision"_a = "fp32")
+           "backend"_a = "host", "device"_a = py::none(), "precision"_a = "fp32")
       .def("open", [](Predictor& p) { return p.predictor.open(); })
       .def("predict", &predict, "stream"_a, "frame"_a, "priority"_a = "normal")
       .def("submit", &submit, "stream"_a, "frame"_a, "priority"_a = "normal", "block"_a = true)

@@ -274,6 +274,10 @@ def test_a_predictor_takes_what_load_checkpoint_takes(tmp_path):
     np.testing.assert_array_equal(results[0], results[1])
     with pytest.raises(pvm.Error, match="name the spec it was made with"):
         pvm.Predictor(tmp_path / "original.zip")
+    with pytest.raises(pvm.Error, match="device is -1"):
+        pvm.Predictor(network, device=-1)
+    with pytest.raises(pvm.Error, match="no GPU"):
+        pvm.Predictor(network, device=1000)
 
 
 def test_a_tracker_and_its_predictor_agree(tmp_path):

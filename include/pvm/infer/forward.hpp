@@ -29,6 +29,12 @@ struct Row {
   std::span<float> hidden;      ///< [units][hidden]
 };
 
+/// Where a Forward on a GPU is, and how large its steps are.
+struct GpuPlace {
+  int device = -1;       ///< the GPU's number, which becomes the current one; -1: the current one
+  std::size_t rows = 1;  ///< the most of a step
+};
+
 /// What may be done beside a step, on the thread that runs it.
 class Beside {
  public:

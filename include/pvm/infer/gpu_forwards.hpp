@@ -29,11 +29,12 @@ namespace pvm::inline v0::infer {
 
 struct GpuForwards {
   bool (*available)(std::string* why);
-  /// `rows`: the most of a step. `team` copies for it, and must outlive it.
-  std::unique_ptr<Forward> (*of_bytes)(const FrozenNetwork& network, Team& team, std::size_t rows);
+  /// `team` copies for it, and must outlive it. Both throw Error (usage) if there is no such GPU.
+  std::unique_ptr<Forward> (*of_bytes)(const FrozenNetwork& network, Team& team,
+                                       const GpuPlace& place);
   /// In bf16, or else fp16. `weights`: in reference order.
   std::unique_ptr<Forward> (*of_weights)(const Spec& spec, std::span<const float> weights,
-                                         bool in_bf16, Team& team, std::size_t rows);
+                                         bool in_bf16, Team& team, const GpuPlace& place);
 };
 
 #if defined(PVM_COMPILED)

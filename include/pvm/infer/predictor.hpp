@@ -39,20 +39,30 @@ namespace pvm::inline v0 {
 
 namespace infer {
 
+/// The backend that the options ask for.
+inline BackendChoice backend_of(const PredictorOptions& options) {
+  return options.device >= 0 ? BackendChoice::cuda : options.backend;
+}
+inline GpuPlace place_of(const PredictorOptions& options) {
+  return {options.device, static_cast<std::size_t>(options.policy.most)};
+}
+
 /// Makes the Forward that the options of a Predictor ask for. Throws Error (Fault::usage) for 16
 /// bits on the host.
 inline std::unique_ptr<Forward> make_forward(const Spec& spec, std::span<const float> weights,
                                              const PredictorOptions& options, Team& team) {
-  if (options.precision == ForwardPrecision::fp32 && options.backend != BackendChoice::host) {
-    const EngineOptions engine{.threads = options.threads};
+  const BackendChoice backend = backend_of(options);
+  if (options.precision == ForwardPrecision::fp32 && backend != BackendChoice::host) {
+    EngineOptions engine{.threads = options.threads};
+    if (options.device >= 0) engine.devices = {options.device};
     return std::make_unique<EngineForward>(
         spec, weights,
         pvm::detail::make_engine<fp32, dynamic, RuntimeNetwork, DefaultBackend<RuntimeNetwork>>(
-            spec, options.policy.most, engine, options.backend));
+            spec, options.policy.most, engine, backend));
   }
-  if (const GpuForwards* gpu = gpu_forwards_for(options.backend)) {
+  if (const GpuForwards* gpu = gpu_forwards_for(backend)) {
     return gpu->of_weights(spec, weights, options.precision == ForwardPrecision::bf16, team,
-                           static_cast<std::size_t>(options.policy.most));
+                           place_of(options));
   }
   if (options.precision != ForwardPrecision::fp32) {
     throw Error(Fault::usage,
@@ -62,8 +72,8 @@ inline std::unique_ptr<Forward> make_forward(const Spec& spec, std::span<const f
 }
 inline std::unique_ptr<Forward> make_forward(const FrozenNetwork& network,
                                              const PredictorOptions& options, Team& team) {
-  if (const GpuForwards* gpu = gpu_forwards_for(options.backend)) {
-    return gpu->of_bytes(network, team, static_cast<std::size_t>(options.policy.most));
+  if (const GpuForwards* gpu = gpu_forwards_for(backend_of(options))) {
+    return gpu->of_bytes(network, team, place_of(options));
   }
   if (network.format == FrozenFormat::int8) return std::make_unique<Int8Forward>(network, team);
   return std::make_unique<HostForward>(network.spec, widened(network), team);

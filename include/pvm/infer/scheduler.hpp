@@ -54,6 +54,9 @@ struct PredictorOptions {
   std::size_t memory_bytes = share_of_free_memory;
   int threads = 0;  ///< of the host; 0: one per core. Changes no result
   BackendChoice backend = BackendChoice::host;
+  /// The GPU that predicts, whatever `backend` is, by the number that CUDA gives it; it becomes the
+  /// current one. -1: as `backend` says, on the current GPU.
+  int device = -1;
   /// Of the weights of a checkpoint; what pvm::quantize has made is in its own. bf16 and fp16 exist
   /// on GPUs only, and are faster there: fp32 is for streams in lockstep
   /// (infer/engine_forward.hpp).
@@ -230,6 +233,9 @@ class Scheduler {
     }
     if (options.stream_frames < 1 || options.queue_frames < 1) {
       refuse("no frame may wait; stream_frames and queue_frames are at least 1");
+    }
+    if (options.device < -1) {
+      refuse("device is " + std::to_string(options.device) + "; GPUs are numbered from 0");
     }
     if (options.threads < 0 || options.threads > 1024) {
       refuse(std::to_string(options.threads) + " threads were asked for; allowed: 0 to 1024");

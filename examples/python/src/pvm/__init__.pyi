@@ -280,6 +280,7 @@ class Predictor:
         memory_bytes: int | None = None,
         threads: int = 0,
         backend: _Backend = "host",
+        device: int | None = None,
         precision: Literal["fp32", "bf16", "fp16"] = "fp32",
     ) -> None:
         """The network, and a tracker's readout, of a checkpoint.
@@ -287,7 +288,8 @@ class Predictor:
         throughput: large steps, for which frames wait for others; else steps are short and nothing
         waits. batch, wait: the most frames of a step, and the longest wait in seconds, if other
         ones. prediction, hidden: what results have. stream_frames, queue_frames: how many frames of
-        a stream, and of all, may wait. memory_bytes: bound of the streams' memory. precision: of the
+        a stream, and of all, may wait. memory_bytes: bound of the streams' memory. device: the GPU
+        that predicts, by its number in pvm.devices(), whatever backend is. precision: of the
         weights; bf16 and fp16 are for a GPU. The file may also be one of pvm quantize.
         """
     def open(self) -> Stream: ...

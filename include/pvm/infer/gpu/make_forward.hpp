@@ -9,6 +9,8 @@
 #include <span>
 
 #include <pvm/core/tags.hpp>
+#include <pvm/engine/cuda/device/check.hpp>
+#include <pvm/engine/cuda/device/devices.hpp>
 #include <pvm/engine/host/team.hpp>
 #include <pvm/infer/forward.hpp>
 #include <pvm/infer/frozen_network.hpp>
@@ -19,24 +21,28 @@ namespace pvm::inline v0::infer::gpu {
 
 template <class Format>
 std::unique_ptr<Forward> make(const Spec& spec, const ReadRow& read_row, Team& team,
-                              std::size_t rows) {
+                              const GpuPlace& place) {
+  if (place.device >= 0) {
+    detail::require_devices({place.device});
+    detail::cuda_check(cudaSetDevice(place.device), "choosing the GPU");
+  }
   using Made = GpuForward<Format>;
-  return std::make_unique<Made>(spec, read_row, team, typename Made::Options{rows});
+  return std::make_unique<Made>(spec, read_row, team, typename Made::Options{place.rows});
 }
 
 /// A network of pvm::quantize, in its own format.
 inline std::unique_ptr<Forward> of_bytes(const FrozenNetwork& network, Team& team,
-                                         std::size_t rows) {
+                                         const GpuPlace& place) {
   if (network.format == FrozenFormat::int8) {
-    return make<Int8>(network.spec, rows_of(network), team, rows);
+    return make<Int8>(network.spec, rows_of(network), team, place);
   }
-  return make<Fp8>(network.spec, rows_of(network), team, rows);
+  return make<Fp8>(network.spec, rows_of(network), team, place);
 }
 /// Weights in reference order, rounded to bf16 or fp16.
 inline std::unique_ptr<Forward> of_weights(const Spec& spec, std::span<const float> weights,
-                                           bool in_bf16, Team& team, std::size_t rows) {
-  return in_bf16 ? make<SixteenBits<bf16>>(spec, rows_of(weights), team, rows)
-                 : make<SixteenBits<fp16>>(spec, rows_of(weights), team, rows);
+                                           bool in_bf16, Team& team, const GpuPlace& place) {
+  return in_bf16 ? make<SixteenBits<bf16>>(spec, rows_of(weights), team, place)
+                 : make<SixteenBits<fp16>>(spec, rows_of(weights), team, place);
 }
 
 }  // namespace pvm::inline v0::infer::gpu
