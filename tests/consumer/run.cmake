@@ -4,7 +4,8 @@
 # Builds and runs a consumer project. -DWAY= -DSOURCE= -DBUILD= -DWORK= -DGENERATOR= -DCOMPILER=
 #   find_package      the installed tree, with pvm::io
 #   compiled          the installed tree, with pvm::io and pvm::compiled, without nvcc
-#   plain             the installed tree, headers alone, no CUDA and no other package
+#   plain             the installed tree, headers alone, no CUDA and no other package, and compiled
+#                     for this processor: what is inlined into the kernels must suit them
 #   cuda              the installed tree, headers alone, by nvcc
 #   pkg-config        as plain, by pkg-config, without CMake
 #   add_subdirectory  the source tree
@@ -41,6 +42,9 @@ if(WAY STREQUAL "pkg-config")
   return()
 endif()
 
+if(WAY STREQUAL "plain")
+  list(APPEND arguments -DCMAKE_CXX_FLAGS=-march=native)
+endif()
 if(WAY STREQUAL "fetch")
   list(APPEND arguments -DPVM_CUDA=OFF)  # kernels take minutes
 endif()

@@ -142,7 +142,7 @@ class VideoPackets {
                        p.codec_id == AV_CODEC_ID_VP8 || p.codec_id == AV_CODEC_ID_VP9;
     if (!exact) {
       detail::refuse_video(std::string("its codec is ") + avcodec_get_name(p.codec_id) +
-                           ", and H.264, HEVC, VP8 and VP9 are");
+                           "; a GPU decodes H.264, HEVC, VP8 and VP9");
     }
     const bool plain = p.format == AV_PIX_FMT_YUV420P || p.format == AV_PIX_FMT_YUVJ420P;
     if (!plain || p.width % 2 != 0 || p.height % 2 != 0) {
