@@ -10,22 +10,24 @@
 /// Why a step sees all rows of the step before, and no row is overwritten that is still read:
 ///   - The kernel begins when the step's kernels have ended (wait_for_previous_kernel), so it loads
 ///     what they have stored.
-///   - Each thread block stores its part of the rows. Behind a barrier a thread fences (`sys`): that
-///     covers what its thread block stored before the barrier, as causality order is transitive. It
-///     then counts in the peer's memory. A thread of the peer that has seen all counts, and has
-///     fenced, comes after all these stores; its kernel ends after it, and the peer's next step
-///     begins after that kernel, as all kernels of a stream do. Loads of the next kernel find rows in
-///     the L2 cache of the GPU that has the ring, where stores from other GPUs arrive.
+///   - Each thread block stores its part of the rows. Behind a barrier a thread fences (`sys`):
+///     that covers what its thread block stored before the barrier, as causality order is
+///     transitive. It then counts in the peer's memory. A thread of the peer that has seen all
+///     counts, and has fenced, comes after all these stores; its kernel ends after it, and the
+///     peer's next step begins after that kernel, as all kernels of a stream do. Loads of the
+///     next kernel find rows in the L2 cache of the GPU that has the ring, where stores from
+///     other GPUs arrive.
 ///   - Counts are only added up, and each sender has a counter of its own: it is at n times the
-///     thread blocks when its n-th step has arrived as a whole. It may be ahead by a step, so it is
-///     compared by its difference, which survives an overflow.
+///     thread blocks when its n-th step has arrived as a whole. It may be ahead by a step, so it
+///     is compared by its difference, which survives an overflow.
 ///   - A shard sends step t only after it has seen that all others have sent step t - 1. So the
-///     slowest shard is in step t, or between t - 1 and t, when rows of step t are written into its
-///     ring. Step t reads rows up to terms + 3 steps old, and a ring has terms + 5: the slot of
-///     step t is not among those read.
+///     slowest shard is in step t, or between t - 1 and t, when rows of step t are written into
+///     its ring. Step t reads rows up to terms + 3 steps old, and a ring has terms + 5: the slot
+///     of step t is not among those read.
 ///   - Only the last thread block waits for others. On a GPU that has several shards it takes a
-///     little room from theirs, and when it runs, all other thread blocks of its kernel have begun.
-///     The next kernel of the shard, which would take all room, begins only when this one has ended.
+///     little room from theirs, and when it runs, all other thread blocks of its kernel have
+///     begun. The next kernel of the shard, which would take all room, begins only when this one
+///     has ended.
 
 #include <cuda_runtime.h>
 
