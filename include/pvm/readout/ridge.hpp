@@ -128,8 +128,11 @@ class RidgeReadout : public Readout {
   /// then what `hidden` adds to it. Their sizes must be right.
   void heat_of_frame(std::span<const std::uint8_t> frame, std::span<float> out) {
     solve();
-    std::copy(biases_.begin(), biases_.end(), out.begin());
-    if (options_.shared) std::fill(out.begin(), out.end(), biases_.front());
+    if (options_.shared) {
+      std::fill(out.begin(), out.end(), biases_.front());
+    } else {
+      std::copy(biases_.begin(), biases_.end(), out.begin());
+    }
     if (inputs_.kinds().pixels) simd::for_best_isa(HeatOfPixels{*this, frame, out});
     if (inputs_.kinds().colours) add_colours(frame, out);
   }
