@@ -496,7 +496,7 @@ class RidgeReadout : public Readout {
     template <class Value>
     [[gnu::always_inline]] inline void add_lanes(simd::Lanes& sum, std::size_t i,
                                                  const Value* values) const {
-      simd::Lanes some;
+      simd::Lanes some = {};
       for (std::size_t l = 0; l < simd::width; ++l) some[l] = static_cast<float>(values[i + l]);
       sum += simd::at(weights + i) * some;
     }
