@@ -6,7 +6,8 @@
 ///     bench_cuda_step --spec model_zoo/small.json --precision bf16
 ///
 /// All layers learn from the start. The engine is CudaResidentEngine if the network fits it, else
-/// CudaStreamedEngine; CudaGeneralEngine for networks that fit neither, and with --off-chip.
+/// CudaStreamedEngine or CudaContextEngine; CudaGeneralEngine for networks that fit none of these,
+/// and with --off-chip.
 
 #include <algorithm>
 #include <chrono>
@@ -132,9 +133,11 @@ void measure_chosen(const Choices& choices) {
   using namespace pvm;
   if (choices.precision == "bf16") {
     measure_first<bf16, CudaResidentEngine<bf16>, CudaStreamedEngine<bf16>,
-                  CudaStreamedEngine<bf16, 64>, CudaStreamedEngine<bf16, 100>>(choices);
+                  CudaStreamedEngine<bf16, 64>, CudaStreamedEngine<bf16, 100>,
+                  CudaContextEngine<bf16>>(choices);
   } else if (choices.precision == "fp16") {
-    measure_first<fp16, CudaResidentEngine<fp16>, CudaStreamedEngine<fp16>>(choices);
+    measure_first<fp16, CudaResidentEngine<fp16>, CudaStreamedEngine<fp16>,
+                  CudaContextEngine<fp16>>(choices);
   } else {
     measure_first<fp32, CudaResidentEngine<fp32>, CudaStreamedEngine<fp32>>(choices);
   }

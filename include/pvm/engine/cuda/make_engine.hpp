@@ -113,6 +113,8 @@ bool worth_general(const Spec& spec) {
   PVM_IN_LIBRARY(CudaBatchShardsEngine<Precision, dynamic, Momentum, void>)
 PVM_PLANNED_IN_LIBRARY(CudaStreamedEngine<bf16, large_units_hidden>)
 PVM_PLANNED_IN_LIBRARY(CudaStreamedEngine<bf16, largest_units_hidden>)
+PVM_PLANNED_IN_LIBRARY(CudaContextEngine<bf16, units_hidden>)
+PVM_PLANNED_IN_LIBRARY(CudaContextEngine<fp16, units_hidden>)
 PVM_ENGINES_IN_LIBRARY(fp32)
 PVM_ENGINES_IN_LIBRARY(bf16)
 PVM_ENGINES_IN_LIBRARY(fp16)
@@ -144,6 +146,11 @@ std::optional<AnyEngine> make_whole_units(const Spec& spec, const EngineOptions&
   } else if constexpr (Hidden > units_hidden) {
     return make_if_planned<CudaStreamedEngine<Precision, Hidden>>(spec, options);
   } else {
+    if constexpr (Hidden == units_hidden && !std::same_as<Precision, fp32>) {
+      if (spec.feed_context_in_complex_layer) {
+        return make_if_planned<CudaContextEngine<Precision, Hidden>>(spec, options);
+      }
+    }
     auto engine = make_if_planned<CudaResidentEngine<Precision, Hidden>>(spec, options);
     if constexpr (Hidden == units_hidden) {
       if (!engine && (options.divided() || worth_streaming<Precision>(spec))) {

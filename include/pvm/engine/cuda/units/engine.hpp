@@ -63,6 +63,8 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
   using Plan = detail::units::Plan<Precision, Hidden, whole>;
   /// Whether every step streams all weights.
   static constexpr bool streams = Sizes::streams;
+  /// Whether it is for networks whose outputs read the context.
+  static constexpr bool reads_context = Sizes::reads_context;
   /// The same engine for units with another number of hidden values.
   template <int Other>
   using with_hidden = CudaUnitsEngine<Precision, Other, home>;
@@ -281,7 +283,8 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
     return std::max<std::size_t>(4, plan_.list_words);
   }
   [[nodiscard]] std::size_t area_words() const {
-    return Sizes::streams ? net_.units.size() * Sizes::unit_words : 4;
+    const std::size_t sums = plan_.output_groups * count(Sizes::multipliers) * count(Sizes::values);
+    return Sizes::streams ? net_.units.size() * Sizes::unit_words + sums : 4;
   }
   /// The size of an array of `n` elements that other ranks open, if there are any.
   template <class T>
@@ -309,7 +312,8 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
   /// name of its own, because the kinds fold and add up in different orders.
   [[nodiscard]] std::string layout_name() const {
     const std::string pipelined = Sizes::packed ? "pipelined, packed, " : "pipelined, ";
-    const std::string streamed = Sizes::pipelined ? pipelined : "streamed units, ";
+    const std::string context = Sizes::reads_context ? "context, " : "";
+    const std::string streamed = context + (Sizes::pipelined ? pipelined : "streamed units, ");
     const std::string how =
         Sizes::streams ? streamed : (Sizes::specialised ? "by roles, " : "on the chip, ");
     return how + std::string(Precision::name) + ", " + std::to_string(plan_.multiprocessors) +
@@ -621,5 +625,10 @@ using CudaResidentEngine = CudaUnitsEngine<Precision, Hidden, detail::units::Hom
 /// The engine for networks that are too large for the chip: every step streams all weights.
 template <class Precision, int Hidden = 49>
 using CudaStreamedEngine = CudaUnitsEngine<Precision, Hidden, detail::units::Home::streamed>;
+
+/// The same for networks whose outputs read the context (`feed_context_in_complex_layer`). Not for
+/// fp32.
+template <class Precision, int Hidden = 49>
+using CudaContextEngine = CudaUnitsEngine<Precision, Hidden, detail::units::Home::streamed_context>;
 
 }  // namespace pvm::inline v0

@@ -35,7 +35,8 @@
 namespace pvm::inline v0::detail::units {
 
 /// The class with the step loop for a precision and a home of the weights.
-template <class Precision, int Hidden, Home home, Home whole = whole_of(home)>
+template <class Precision, int Hidden, Home home,
+          Home way = streams_all(home) ? Home::streamed : Home::resident>
 struct StepLoopOf {
   using type = Specialised<Precision, Hidden, home>;
 };
@@ -133,6 +134,7 @@ __global__ void __launch_bounds__(S::threads, S::thread_blocks_per_sm)
       products = loop.sum_over_sources(loop.primary_products(u, t - 2, 0));
     }
     if (loop.lane() < table_row) loop.primary_sums(u, t + 1)[loop.lane()] = products;
+    if constexpr (S::reads_context) loop.load_context_sums(u, t);
     if (my.patch != not_a_patch) loop.read_patch(u, 0);
   }
   __syncthreads();
@@ -192,6 +194,12 @@ __global__ void __launch_bounds__(S::threads, S::thread_blocks_per_sm)
       loop.materialise(w1[k], to);
     }
   }
+  if constexpr (S::reads_context) {
+#pragma unroll 1
+    for (int k = 0; k < loop.my_count(); ++k) {
+      if (phase_in(blocks[k].what) >= S::period) loop.materialise_context(blocks[k], to);
+    }
+  }
 }
 
 /// Values i to i + 3 of a record; value(record, i) reads one.
@@ -201,14 +209,15 @@ __device__ __forceinline__ float4 four_values(const std::uint32_t* record, int i
                      value(record, i + 3));
 }
 /// One warp's work: recomputes the inner products with the listed past in the records of unit u of
-/// steps `step` - 1 and `step` - 2.
+/// steps `step` - 1 and `step` - 2; if `reads_context` also the sums in those of earlier steps.
 template <class Loop>
 __device__ __forceinline__ void restore_unit(const Loop& loop, int u, unsigned long long step) {
   using S = typename Loop::S;
   using Words = typename Loop::Words;
   const ProgramUnit& my = loop.unit(u);
+  constexpr unsigned steps = S::reads_context ? history + 1 : 2;
 #pragma unroll 1
-  for (unsigned back = 1; back <= 2; ++back) {
+  for (unsigned back = 1; back <= steps; ++back) {
     const unsigned long long t = step + 2 * ring - back;
     std::uint32_t* record = loop.past(t) + my.unit * S::record;
     const std::uint32_t* then =
@@ -217,10 +226,14 @@ __device__ __forceinline__ void restore_unit(const Loop& loop, int u, unsigned l
     const auto value = [](const std::uint32_t* from, int i) {
       return Words::unpack(__ldcg(from + in_pieces(static_cast<std::uint32_t>(i))));
     };
+    const auto then_value = [&](const std::uint32_t* from, int i) {
+      if (S::reads_context && loop.lane() == S::terms) return 1.0F;  // a sum, see unit_products
+      return value(from, i);
+    };
     const float sum = loop.inner_product([&](int i) { return four_values(record, i, value); },
-                                         [&](int i) { return four_values(then, i, value); },
+                                         [&](int i) { return four_values(then, i, then_value); },
                                          [&](int i) { return value(record, i); },
-                                         [&](int i) { return value(then, i); });
+                                         [&](int i) { return then_value(then, i); });
     loop.send_products(record, sum, step - static_cast<unsigned>(back));
   }
 }

@@ -28,6 +28,13 @@
 /// step j is t - 1 - j. A held block stays in registers for a whole launch; a streamed block is
 /// loaded from device memory in every step. Names with `w1` are about W1; the same names without it
 /// are about W0, or about both.
+///
+/// Outputs may read the context, too (`reads_context`). The columns of W1 for that are a matrix of
+/// their own, Wc: y = f(W1 [h | 1] + Wc h'), where h' are hidden values of the context's sources of
+/// the step before. Wc is cut like W0: a block is `group_outputs` outputs (a group, those of
+/// `pairs` blocks of W1) by 16 columns of the context, and is multiplied in the pass over W0. A
+/// group folds as a whole, in the phase of its blocks of W1, so that their lists' products with
+/// factors serve both matrices.
 
 #include <algorithm>
 #include <concepts>
@@ -76,7 +83,8 @@ constexpr bool fits_tiles(int hidden, bool pipelined) {
 /// room; or `streamed`, in device memory, from which every step streams all weights, however many
 /// units there are. The latter two are the same for a shard, a launch that has some of a network's
 /// units and exchanges records with launches that have the others (step/exchange.cuh).
-enum class Home { resident, streamed, resident_shard, streamed_shard };
+/// `streamed_context` is `streamed` for networks whose outputs read the context.
+enum class Home { resident, streamed, resident_shard, streamed_shard, streamed_context };
 constexpr bool is_shard(Home home) {
   return home == Home::resident_shard || home == Home::streamed_shard;
 }
@@ -85,13 +93,18 @@ constexpr Home shard_of(Home home) {
   return home == Home::streamed ? Home::streamed_shard : Home::resident_shard;
 }
 constexpr Home whole_of(Home home) {
+  if (home == Home::streamed_context) return home;
   return home == Home::streamed || home == Home::streamed_shard ? Home::streamed : Home::resident;
 }
+/// Whether every step streams all weights from device memory.
+constexpr bool streams_all(Home home) { return whole_of(home) != Home::resident; }
 
 template <class Precision, int Hidden, Home home = Home::resident>
 struct Sizes {
   /// Whether every step streams all weights from device memory.
-  static constexpr bool streams = whole_of(home) == Home::streamed;
+  static constexpr bool streams = streams_all(home);
+  /// Whether outputs read the context.
+  static constexpr bool reads_context = home == Home::streamed_context;
   /// Whether there are other launches that have the rest of the network's units.
   static constexpr bool shards = is_shard(home);
   /// Thread blocks on each streaming multiprocessor (SM). When all weights are streamed there are
@@ -173,7 +186,8 @@ struct Sizes {
   static constexpr int w1_terms = list_d1_rows - 1;
   /// The number of listed gradients of W0. In `pipelined` it is larger, because what folds read and
   /// write takes a good part of a step: as many as fit an mma operand and whole pieces of a record.
-  static constexpr int terms = pipelined ? 15 : w1_terms;
+  /// Where outputs read the context, the sum of a unit's values takes the last product's place.
+  static constexpr int terms = pipelined ? (reads_context ? 14 : 15) : w1_terms;
   static_assert(terms < table_row && terms >= w1_terms);
   /// The fold periods of W0 and W1: as late as the list of gradients allows. R = L, as
   /// CoefficientTables know the momentum of a step before its folds.
@@ -181,6 +195,9 @@ struct Sizes {
   static_assert(period <= 32, "ProgramUnit::due_phases has a bit for each phase");
   /// Whether W1 folds in other phases than W0, with coefficients of its own.
   static constexpr bool two_plans = terms != w1_terms;
+  /// Numbers of phases of blocks of W0 and, from `period` on, of Wc, whose phases are those of W1.
+  static constexpr int phases = period + (reads_context ? w1_period : 0);
+  static_assert(!reads_context || (pipelined && two_plans), "Wc has the plan of W1");
   /// Rows (steps) of the ring buffers of c(h) and of patches: a step's row, and those up to the
   /// input of W0's oldest listed gradient, which is 2 + terms steps old.
   static constexpr int past_rows = two_plans ? 3 + terms : history;
@@ -242,6 +259,9 @@ struct Sizes {
   static constexpr int record = 4 * (value_pieces + product_pieces);
   // A fold reads the inputs of the oldest listed gradient, and B those of the step before.
   static_assert(ahead + terms + 6 <= ring, "the fastest writes over what the slowest reads");
+  static_assert(!reads_context || terms + 1 == 3 * product_pieces, "a sum follows the products");
+  /// Outputs of a block of Wc: those of so many blocks of W1.
+  static constexpr int group_blocks = pairs, group_outputs = group_blocks * columns;
   static_assert(group_sources * product_pieces <= 32,
                 "a warp reads the products of a group at once");
   /// Context sources of one panel, which folds together, at most. With folder warps it is smaller,
@@ -302,9 +322,17 @@ struct Sizes {
   /// with `since` in step t, and the inner products of h(t - 1) with its past, by age.
   static constexpr std::uint32_t tables_after = any_gain + 4;
   static constexpr std::uint32_t products = tables_after + (pipelined ? w1_period * table_row : 0);
+  /// If `reads_context`: a row of ones; the inner products by age of this step's context (hidden
+  /// values) with that of listed gradients; the sums of the context's squeezed values of the last
+  /// `history` steps, a ring buffer; and the row `since` = 0 of `w1_tables`, kept for the next step.
+  static constexpr std::uint32_t ones = products + (pipelined ? table_row : 0);
+  static constexpr std::uint32_t context_products = ones + (reads_context ? values : 0);
+  static constexpr std::uint32_t context_sums = context_products + (reads_context ? table_row : 0);
+  static constexpr std::uint32_t folded_coefficients = context_sums + (reads_context ? history : 0);
   /// Table numbers of the steps of a launch, 16 bits each; in `pipelined` also that of the step
   /// after it, for the last y.
-  static constexpr std::uint32_t table_numbers = products + (pipelined ? table_row : 0);
+  static constexpr std::uint32_t table_numbers =
+      folded_coefficients + (reads_context ? table_row : 0);
   static constexpr std::uint32_t unit_words =
       table_numbers + launch_steps / 2 + (pipelined ? 4 : 0);
   static_assert(fold0 % 4 == 0 && unit_words % 4 == 0 && part0 % 4 == 0 && part1 % 4 == 0);
@@ -326,6 +354,7 @@ struct ProgramUnit {
   std::uint32_t all_out;           ///< its global number
   std::uint32_t first_source;      ///< index of its first source
   std::uint32_t primary;           ///< so many of its sources, the first ones, are primary
+  std::uint32_t context;           ///< and so many are its context's
   std::uint32_t groups, products;  ///< groups of sources; word of [groups][32], `source_place`
   std::uint32_t own_phase[3];      ///< phases of A, B and the bias
   std::uint32_t due_phases;        ///< a bit for each phase: whether blocks of W0 fold in it
@@ -375,8 +404,8 @@ PVM_HOST_DEVICE constexpr std::uint32_t left_in(std::uint32_t what) { return wha
 /// of it.
 struct alignas(8) W0Input {
   std::uint32_t x;  ///< as in W0Block
-  /// First line of the block's slot | local number of its unit << input_unit_shift | last_of_unit
-  /// if it is the warp's last block of this unit.
+  /// First line of the block's slot | local number of its unit, or RowGroup, << input_unit_shift |
+  /// last_of_unit if it is the warp's last block of this unit.
   std::uint32_t slot;
 };
 inline constexpr int input_unit_shift = 24;
@@ -415,6 +444,17 @@ struct alignas(16) W1Block {
 };
 inline constexpr std::uint32_t low_is_odd = 1;
 
+/// If `reads_context`: rows whose blocks are summed together, those of a unit's W0, or of a group of
+/// outputs in its Wc. First come the units in their order, then the groups. Blocks of Wc are
+/// described as a W0Block, with the number of a RowGroup instead of a unit's, and with a phase from
+/// Sizes::period on.
+struct alignas(16) RowGroup {
+  std::uint32_t unit;   ///< local number
+  std::uint32_t sums;   ///< word among the units' areas of [multipliers][values], the warps' sums
+  std::uint32_t out;    ///< of a group: local number of its first output
+  std::uint32_t phase;  ///< of a group: its phase among those of W1 | its outputs << 8
+};
+
 /// Sixteen outputs of a unit, and their targets, which are inputs of the unit itself.
 struct alignas(16) Target {
   std::uint32_t x;      ///< word in x of the first target, even (low 16 bits) and odd steps (high)
@@ -444,6 +484,8 @@ struct Areas {
 /// fields without a comment are the words of lists or areas, or their sizes.
 struct Program {
   std::uint32_t start, words;  ///< word of the program, and its length with its lists
+  /// `x_words`: of the inputs of all units. If `reads_context`, as many words follow, with hidden
+  /// values where inputs have the squeezed ones of the context.
   std::uint32_t unit_count, source_count, out_count, x_words;
   std::uint32_t units, sources, blocks, w1_blocks, targets, products;
   /// Which blocks fold when:
@@ -454,7 +496,7 @@ struct Program {
   ///                         phase; in a phase the held blocks of W0 that fold early, other blocks
   ///                         of W0, and blocks of W1 (`of_w1`). `folding_start`,
   ///                         [folders][period][3] and the end, is where each of these starts.
-  ///     pipelined:          only `folding_start`, [multipliers][period + 1]; the list of blocks
+  ///     pipelined:          only `folding_start`, [multipliers][phases + 1]; the list of blocks
   ///                         itself is sorted by warp and phase.
   std::uint32_t folding, folding_start;
   /// In fp32 on the chip, [warps][period]: index of the warp's first block that folds while it is
@@ -484,6 +526,9 @@ struct Program {
   /// of the tiles of each multiplier's first block of W0 in shared memory.
   std::uint32_t runs, run_start[most_warps], shared_from[most_warps];
   std::uint32_t number;  ///< of this program
+  /// If `reads_context`: word of the list of RowGroup, and how many there are; and of [2][out_count],
+  /// what the context adds to the outputs of the last two steps.
+  std::uint32_t row_groups, row_group_count, context_y;
 };
 
 }  // namespace pvm::inline v0::detail::units

@@ -111,9 +111,14 @@ struct Pipelined : ThreadBlock<Precision, Hidden, home> {
   __device__ void prefetch_block(bool is, std::uint32_t slot) const;
   __device__ void prefetch_w1(const W1Block& block) const;
   __device__ void forward(Weights& next) const;
+  /// The matrix that blocks described as W0Block are of.
+  enum class Of { w0, wc };
+  template <Of of>
   __device__ W0Block load_due(int from) const;
+  template <Of of>
   __device__ void fold_blocks(W0Block mine) const;
   __device__ void prefetch_blocks_of_lanes(const W0Block& mine, unsigned lanes) const;
+  template <Of of>
   __device__ void fold_due(const W0Block& mine, int count) const;
   __device__ void learn(Weights& next, bool outputs) const;
   __device__ void fold_w1_blocks() const;
@@ -135,16 +140,33 @@ struct Pipelined : ThreadBlock<Precision, Hidden, home> {
   __device__ __forceinline__ static int unit_of(std::uint32_t slot) {
     return static_cast<int>(slot >> input_unit_shift & 0x7fU);
   }
-  /// This warp's blocks of W0, in the order of the pass.
+  /// Where this warp's sums of a unit's W0 x go, or of a group of Wc; `slot`: of its last block.
+  __device__ __forceinline__ float* sums_of(std::uint32_t slot) const {
+    if constexpr (S::reads_context) {
+      const std::uint32_t at = this->row_group(unit_of(slot)).sums;
+      return reinterpret_cast<float*>(a.unit_areas) + at + warp() * S::values;
+    }
+    return float_area(unit_of(slot)) + S::part0 + warp() * S::values;
+  }
+  /// This warp's blocks of W0, in the order of the pass, and then those of Wc.
   __device__ __forceinline__ const W0Input* my_inputs() const {
     return this->template list<W0Input>(p.inputs) + p.block_start[warp()];
   }
   /// my_blocks() is sorted by phase. The index there of the first block that folds in this step
   /// (`after` = 0), or the end of these (`after` = 1).
+  template <Of of>
   __device__ __forceinline__ int due_start(int after) const {
     const std::uint32_t* starts = this->template list<std::uint32_t>(p.folding_start);
-    return static_cast<int>(starts[warp() * (S::period + 1) + now().phase + after] -
+    const int phase = of == Of::w0 ? now().phase : S::period + now().w1_phase;
+    return static_cast<int>(starts[warp() * (S::phases + 1) + phase + after] -
                             p.block_start[warp()]);
+  }
+  /// The unit of a block.
+  template <Of of>
+  __device__ __forceinline__ int unit_of_block(const W0Block& block) const {
+    const int number = unit_in(block.what);
+    if constexpr (of == Of::wc) return static_cast<int>(this->row_group(number).unit);
+    return number;
   }
   /// Broadcasts the block description of lane `from`, without what folds do not use.
   __device__ __forceinline__ static W0Block block_of_lane(const W0Block& mine, int from) {
@@ -219,6 +241,7 @@ struct Pipelined : ThreadBlock<Precision, Hidden, home> {
       named_barrier_sync(sums_made, all);
       this->mark(Part::hidden);
       make_values();
+      if constexpr (S::reads_context) make_context_outputs();
       const bool ends = last();
       if (!ends) {
         this->mark(Part::wait_errors);
@@ -298,6 +321,33 @@ struct Pipelined : ThreadBlock<Precision, Hidden, home> {
       const auto tag = static_cast<std::uint32_t>(t + 1);
       send_piece<S::shards>(a, this->past(t) + number * S::record + 4 * piece,
                             make_uint4(word[0], word[1], word[2], tag));
+    }
+  }
+  /// Makes what the context adds to y(t): the sums of Wc's groups over the warps. The oldest listed
+  /// gradient of groups that fold in this step is added here, because its row of W1's lists is
+  /// overwritten before the pass that makes y(t).
+  __device__ __forceinline__ void make_context_outputs() const {
+    const unsigned long long t = now().step;
+    const int rows = (static_cast<int>(p.row_group_count) - this->unit_count()) * S::group_outputs;
+    constexpr int oldest = S::w1_terms - 1;
+    float* const to = this->context_outputs(t);
+#pragma unroll 1
+    for (int k = thread - streaming; k < rows; k += finishing) {
+      const RowGroup group = this->row_group(this->unit_count() + k / S::group_outputs);
+      const auto row = static_cast<unsigned>(k % S::group_outputs);
+      if (row >= group.phase >> 8) continue;
+      const float* sums = reinterpret_cast<const float*>(a.unit_areas) + group.sums + row;
+      float sum = 0;
+#pragma unroll
+      for (int w = 0; w < S::multipliers; ++w) sum += sums[w * S::values];
+      const std::uint32_t o = group.out + row;
+      if ((group.phase & 0xffU) == static_cast<unsigned>(this->w1_phase())) {
+        const float* of_unit = float_area(static_cast<int>(group.unit));
+        const int index = this->list_index(this->list_row_of_age(oldest), static_cast<int>(o) % columns);
+        sum += of_unit[S::w1_tables + oldest] * of_unit[S::context_products + oldest] *
+               this->list_value(list_of(o), index);
+      }
+      to[o] = sum;
     }
   }
   /// Prefetches to the L2 cache the rows `what` (S::hidden, squeezed or d0) of a unit's last steps,

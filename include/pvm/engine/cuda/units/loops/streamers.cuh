@@ -37,11 +37,12 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden, home>::stream_all()
     forward(next);
     named_barrier_arrive(sums_made, all);
     reread_thread();
-    const W0Block due_of_lane = load_due(0);
+    const W0Block due_of_lane = load_due<Of::w0>(0);
     this->mark(Part::wait_tables);
     wait_gate(factors_made, now().frame);
     this->mark(Part::fold_w0);
-    fold_blocks(due_of_lane);
+    fold_blocks<Of::w0>(due_of_lane);
+    if constexpr (S::reads_context) fold_blocks<Of::wc>(load_due<Of::wc>(0));
     load_first_w1(next);
     reread_thread();
     this->mark(Part::wait_errors);
@@ -108,7 +109,8 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden, home>::prefetch_w1(
   if (lane() * line_words < S::factor_words) prefetch_line(factors + lane() * line_words);
 }
 
-/// Makes this warp's part of W0 x, unit by unit. The first block is in `next`.
+/// Makes this warp's part of W0 x, unit by unit, and of what the context adds to outputs. The first
+/// block is in `next`.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void Pipelined<Precision, Hidden, home>::forward(Weights& next) const {
   const int count = my_count();
@@ -135,30 +137,32 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden, home>::forward(Weig
     this->multiply_remainder(sum, remainder, x);
     remainder = remainder_of(after);
     if ((here & last_of_unit) == 0) continue;
-    this->write_sums(sum, float_area(unit_of(here)) + S::part0 + warp() * S::values);
+    this->write_sums(sum, sums_of(here));
     this->clear(sum);
   }
 }
 
-/// Loads the descriptions of this warp's blocks of W0 that fold in this step, one for each lane:
-/// lane i returns that of the due block number `from` + i, or zeros if there is no such block.
+/// Loads the descriptions of this warp's blocks of a matrix that fold in this step, one for each
+/// lane: lane i returns that of the due block number `from` + i, or zeros if there is no such block.
 template <class Precision, int Hidden, Home home>
+template <typename Pipelined<Precision, Hidden, home>::Of of>
 __device__ __forceinline__ W0Block Pipelined<Precision, Hidden, home>::load_due(int from) const {
-  const int number = due_start(0) + from + lane();
+  const int number = due_start<of>(0) + from + lane();
   W0Block mine{};
-  if (number < due_start(1)) mine = my_blocks()[number];
+  if (number < due_start<of>(1)) mine = my_blocks()[number];
   return mine;
 }
 
-/// Folds this warp's due blocks of W0, which are read again. `mine` is load_due(0).
+/// Folds this warp's due blocks, which are read again. `mine` is load_due(0).
 template <class Precision, int Hidden, Home home>
+template <typename Pipelined<Precision, Hidden, home>::Of of>
 __device__ __forceinline__ void Pipelined<Precision, Hidden, home>::fold_blocks(
     W0Block mine) const {
-  int left = due_start(1) - due_start(0);
+  int left = due_start<of>(1) - due_start<of>(0);
 #pragma unroll 1
   for (int from = 0; left > 0; left -= 32) {
-    if (from > 0) mine = load_due(from);
-    fold_due(mine, min(left, 32));
+    if (from > 0) mine = load_due<of>(from);
+    fold_due<of>(mine, min(left, 32));
     from += 32;
   }
 }
@@ -188,9 +192,11 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden, home>::prefetch_blo
 
 /// Folds the blocks that lanes 0 to `count` - 1 have in `mine`.
 template <class Precision, int Hidden, Home home>
+template <typename Pipelined<Precision, Hidden, home>::Of of>
 __device__ __forceinline__ void Pipelined<Precision, Hidden, home>::fold_due(const W0Block& mine,
                                                                              int count) const {
-  unsigned left = __ballot_sync(every_lane, lane() < count && any_gain(unit_in(mine.what)) != 0);
+  unsigned left =
+      __ballot_sync(every_lane, lane() < count && any_gain(unit_of_block<of>(mine)) != 0);
   if (left == 0) return;
   // From the last block to the first: the blocks that were multiplied last are most likely still in
   // the L2 cache.
@@ -198,7 +204,12 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden, home>::fold_due(con
   prefetch_blocks_of_lanes(mine, left);
 #pragma unroll 1
   for (; left != 0; left ^= 1U << last_of(left)) {
-    this->fold_streamed(block_of_lane(mine, last_of(left)));
+    const W0Block block = block_of_lane(mine, last_of(left));
+    if constexpr (of == Of::wc) {
+      this->fold_context(block);
+    } else {
+      this->fold_streamed(block);
+    }
   }
 }
 
@@ -230,6 +241,11 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden, home>::learn(Weight
     }
     listed = load_listed(after);
     if (outputs) {
+      if constexpr (S::reads_context) {
+        const float* more = this->context_outputs(now().step - 1) + block->out + this->row();
+        made.v[0] += more[0];
+        made.v[2] += more[8];
+      }
       this->write_outputs(made, y + block->block * columns,
                           [&](float v) { return this->activate(v); });
     }

@@ -49,7 +49,75 @@ void Plan<Precision, Hidden, home>::deal(Draft& draft, const std::vector<W0Panel
       }
     }
   }
-  number_blocks(draft);
+}
+
+/// If `reads_context`: deals the blocks of Wc, group by group, each to the warp that has the fewest
+/// of those that fold in the same phase, and of all blocks. So all warps fold about as many blocks
+/// in a step.
+template <class Precision, int Hidden, Home home>
+void Plan<Precision, Hidden, home>::deal_context(Draft& draft,
+                                                 const std::vector<W0Panel>& panels) const {
+  add_groups(draft);
+  for (auto& due : draft.w1_due) due.assign(w1_period, 0);
+  for (std::size_t number = draft.units.size(); number < draft.row_groups.size(); ++number) {
+    const RowGroup& group = draft.row_groups[number];
+    const std::size_t phase = group.phase & 0xffU;
+    const auto load = [&](std::size_t w) {
+      return std::pair(draft.w1_due[w][phase], draft.blocks[w].size());
+    };
+    for (const W0Panel& panel : panels) {
+      if (panel.unit != group.unit || !is_context(draft, panel)) continue;
+      for (std::size_t b = 0; b < panel.blocks; ++b) {
+        std::size_t to = 0;
+        for (std::size_t w = 1; w < S::multipliers; ++w) {
+          if (load(w) < load(to)) to = w;
+        }
+        draft.blocks[to].push_back(context_block(draft, number, panel, b));
+        ++draft.w1_due[to][phase];
+      }
+    }
+  }
+}
+
+/// Adds the row groups of the program, and gives those of Wc their phases, in turn.
+template <class Precision, int Hidden, Home home>
+void Plan<Precision, Hidden, home>::add_groups(Draft& draft) const {
+  const auto areas_end = net_.units.size() * S::unit_words;
+  for (std::size_t i = 0; i < draft.units.size(); ++i) {
+    draft.row_groups.push_back({narrow(i), draft.units[i].unit * S::unit_words + S::part0, 0, 0});
+  }
+  std::size_t turn = 0;
+  for (std::size_t i = 0; i < draft.units.size(); ++i) {
+    const ProgramUnit& unit = draft.units[i];
+    for (std::size_t g = 0; g < groups(unit.unit); ++g, ++turn) {
+      const std::size_t first = g * S::group_outputs;
+      const std::size_t size = std::min<std::size_t>(S::group_outputs, 2 * unit.padded - first);
+      const std::size_t number = first_group_[unit.unit] + g;
+      draft.row_groups.push_back({narrow(i), narrow(areas_end + number * S::multipliers * S::values),
+                             unit.out + narrow(first), narrow(turn % w1_period | size << 8)});
+    }
+  }
+}
+
+/// The description of block b of a panel of the context in a group of Wc, likewise. Its inputs are
+/// those of the block of W0, but for the bias, behind the inputs of all units.
+template <class Precision, int Hidden, Home home>
+W0Block Plan<Precision, Hidden, home>::context_block(const Draft& draft,
+                                                     std::size_t number, const W0Panel& panel, std::size_t b) const {
+  const RowGroup& group = draft.row_groups[number];
+  const ProgramUnit& unit = draft.units[group.unit];
+  const std::size_t column = panel.column - 2 * unit.padded + b * columns;
+  const std::size_t g = (group.out - unit.out) / S::group_outputs;
+  W0Block block = block_of(unit, panel, b);
+  const std::uint32_t x = (block.x & 0xffffU) + draft.x;
+  block.x = x | x << 16;
+  block.what = narrow(number | (period + (group.phase & 0xffU)) << 8);
+  block.block = narrow(first_context_index_[unit.unit] +
+                       (g * context_width(unit.unit) + column) / columns);
+  for (std::uint32_t* record : {&block.first, &block.second}) {
+    if (*record == one) *record = narrow(zero);
+  }
+  return block;
 }
 
 /// How many blocks of each unit each warp may get. Without warp roles there is no limit. With warp
@@ -188,10 +256,22 @@ void Plan<Precision, Hidden, home>::deal_w1(Draft& draft) const {
   std::size_t next = 0;
   for (std::size_t u = 0; u < draft.units.size(); ++u) {
     const ProgramUnit& unit = draft.units[u];
-    for (std::uint32_t b = 0; b < 2 * unit.padded / columns; ++b, ++next) {
-      draft.w1[to[next * to.size() / count]].push_back(
-          {narrow(u), unit.out + b * columns, 0, unit.all_out / columns + b});
+    const std::uint32_t blocks_of_unit = 2 * unit.padded / columns;
+    // The blocks of a group of outputs fold in the same step, so they go to different warps.
+    const std::uint32_t stride = S::reads_context ? S::group_blocks : 1;
+    for (std::uint32_t first = 0; first < stride; ++first) {
+      for (std::uint32_t b = first; b < blocks_of_unit; b += stride, ++next) {
+        draft.w1[to[next * to.size() / count]].push_back(
+            {narrow(u), unit.out + b * columns, 0, unit.all_out / columns + b});
+      }
     }
+  }
+  if constexpr (S::reads_context) {
+    for (auto& list : draft.w1) {
+      for (W1Block& block : list) block.what |= group_phase(draft, block) << 8;
+      count_runs(list);
+    }
+    return;
   }
   // Without phases of its own W1 shares those of W0.
   draft.w1_due = draft.due;

@@ -78,6 +78,7 @@ struct ProgramDraft {
   std::array<std::vector<W1Block>, S::multipliers> w1;      ///< [warp]: blocks of W1
   /// [warp][phase]: how many of its blocks of W0, and of W1, fold then, for balancing.
   std::array<std::vector<unsigned>, S::multipliers> due, w1_due;
+  std::vector<RowGroup> row_groups;  ///< if `reads_context`
   std::vector<Target> targets;
   /// See the fields of Program with these names.
   std::vector<std::uint32_t> folding, folding_start, first_in_pass, products;

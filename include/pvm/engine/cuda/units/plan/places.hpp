@@ -24,6 +24,11 @@ void Plan<Precision, Hidden, home>::lay_out_areas() {
   std::size_t n = 0;
   for (const auto& units : portions_) n = std::max(n, units.size());
   if (n > S::most_units) problem_ = "it has too many units";
+  for (const auto& units : portions_) {
+    std::size_t row_groups = units.size();
+    for (const std::size_t u : units) row_groups += groups(u);
+    if (row_groups > S::most_units) problem_ = "a multiprocessor would have too many outputs";
+  }
   SharedAllocator allocate{Areas::offsets};
   (void)allocate(base(0));
   areas.scratch = allocate((S::specialised ? S::folders : S::multipliers) * S::scratch_words);
@@ -67,7 +72,9 @@ void Plan<Precision, Hidden, home>::place_lists(Draft& draft, SharedAllocator& a
   p.input_count = S::pipelined || S::specialised ? narrow(count + beyond) : 0;
   p.inputs = allocate(2 * p.input_count);
   if constexpr (S::pipelined) {
-    p.folding_start = allocate(S::multipliers * (period + 1));
+    p.folding_start = allocate(S::multipliers * (S::phases + 1));
+    p.row_groups = allocate(draft.row_groups.size() * sizeof(RowGroup) / 4);
+    p.row_group_count = narrow(draft.row_groups.size());
     p.list_slots = allocate(draft.out / columns);
   }
   if constexpr (!S::streams) {
@@ -92,8 +99,9 @@ void Plan<Precision, Hidden, home>::place_lists(Draft& draft, SharedAllocator& a
 template <class Precision, int Hidden, Home home>
 void Plan<Precision, Hidden, home>::place_areas(Draft& draft, SharedAllocator& allocate) {
   Program& p = draft.p;
-  p.x = allocate(draft.x);
+  p.x = allocate(draft.x * (S::reads_context ? 2 : 1));
   p.x_words = draft.x;
+  p.context_y = allocate(S::reads_context ? 2 * draft.out : 0);
   p.d1 = allocate(S::specialised ? 0 : draft.out);  // with warp roles d1(t) replaces y(t-2)
   p.seen = allocate(draft.patches * S::past_rows * patch_row);
   if constexpr (S::streams && !S::lists_in_slots) {

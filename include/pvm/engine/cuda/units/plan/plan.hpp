@@ -108,6 +108,7 @@ class Plan {
   /// padding behind it), and where a record of zeros begins (other padding).
   std::size_t one = 0, zero = 0;
   std::size_t outputs = 0;                         ///< of all units, padding included
+  std::size_t output_groups = 0;                   ///< of all units, if `reads_context`
   std::size_t blocks = 0, w1_blocks = 0;           ///< blocks of W0 and of W1
   std::size_t held = 0, shared = 0, streamed = 0;  ///< blocks of W0 by where they lie
   std::size_t w1_streamed = 0;                     ///< blocks of W1 that are not on the chip
@@ -185,7 +186,9 @@ class Plan {
     if (spec.layer_shapes.size() > most_layers) {
       return "it has more than " + std::to_string(most_layers) + " layers";
     }
-    if (spec.feed_context_in_complex_layer) return "its outputs are fed the context";
+    if (spec.feed_context_in_complex_layer != S::reads_context) {
+      return std::string("its outputs are ") + (S::reads_context ? "not " : "") + "fed the context";
+    }
     if (spec.learning_rule != "momentum") return "its learning rule is not momentum";
     if (!spec.own_activation.empty()) return "its activation is not the library's";
     return {};
@@ -199,9 +202,17 @@ class Plan {
   [[nodiscard]] std::size_t base(std::size_t u) const {
     return static_cast<std::size_t>(net_.units[u].base);
   }
-  /// The number of columns of W0 of unit u, padding included.
-  [[nodiscard]] std::size_t width(std::size_t u) const {
-    return 2 * padded(u) + context_panels_[u].back().column + context_panels_[u].back().width;
+  /// The number of columns of W0 of unit u, padding included, and those of the context.
+  [[nodiscard]] std::size_t width(std::size_t u) const { return 2 * padded(u) + context_width(u); }
+  [[nodiscard]] std::size_t context_width(std::size_t u) const {
+    return context_panels_[u].back().column + context_panels_[u].back().width;
+  }
+  /// The groups of outputs of unit u, and its blocks of Wc, if `reads_context`.
+  [[nodiscard]] std::size_t groups(std::size_t u) const {
+    return S::reads_context ? (2 * padded(u) + S::group_outputs - 1) / S::group_outputs : 0;
+  }
+  [[nodiscard]] std::size_t context_blocks(std::size_t u) const {
+    return groups(u) * context_width(u) / columns;
   }
   /// Packs a word's place in x on even steps (low half) and on odd steps (high half). A and B
   /// exchange their places, `apart` words apart, in every step, so that B(t) = A(t-1) need not be
@@ -224,6 +235,8 @@ class Plan {
     auto next_panel = panels.cbegin();
     for (const std::size_t u : units) add_unit(draft, u, next_panel);
     deal(draft, panels);
+    if constexpr (S::reads_context) deal_context(draft, panels);
+    number_blocks(draft);
     deal_w1(draft);
     place_all(draft, shared_words_there);
     if constexpr (S::specialised) {
@@ -240,6 +253,8 @@ class Plan {
   void visit_hidden(std::size_t u, Visit& visit) const;
   template <class Visit>
   void visit_output(std::size_t u, Visit& visit) const;
+  template <class Visit>
+  void visit_context(std::size_t u, Visit& visit) const;
   static constexpr std::size_t weights_in(std::size_t words) { return words * S::weights_per_word; }
   static constexpr bool in_tiles(std::size_t i) {
     return i < static_cast<std::size_t>(S::tiles) * 8;
@@ -266,6 +281,10 @@ class Plan {
   [[nodiscard]] BlockLimits block_limits(const Draft& draft,
                                          const std::vector<W0Panel>& panels) const;
   static bool fill_in_turn(std::vector<std::size_t> left, std::size_t most, BlockLimits& limits);
+  void deal_context(Draft& draft, const std::vector<W0Panel>& panels) const;
+  void add_groups(Draft& draft) const;
+  [[nodiscard]] W0Block context_block(const Draft& draft, std::size_t number, const W0Panel& panel,
+                                      std::size_t b) const;
   void number_blocks(Draft& draft);
   [[nodiscard]] W0Block block_of(const ProgramUnit& unit, const W0Panel& panel,
                                  std::size_t b) const;
@@ -273,6 +292,16 @@ class Plan {
                                        std::size_t k) const;
   void deal_w1(Draft& draft) const;
   [[nodiscard]] static std::size_t least_loaded_phase(Draft& draft, std::size_t w);
+  /// The phase, among those of W1, of the group of outputs that a block of W1 belongs to.
+  static std::uint32_t group_phase(const Draft& draft, const W1Block& block) {
+    const auto group = std::find_if(
+        draft.row_groups.begin() + static_cast<std::ptrdiff_t>(draft.units.size()), draft.row_groups.end(),
+        [&](const RowGroup& one_) { return block.out - one_.out < one_.phase >> 8; });
+    return group->phase & 0xffU;
+  }
+  static bool is_context(const Draft& draft, const W0Panel& panel) {
+    return panel.column >= 2 * draft.units[panel.unit].padded;
+  }
   template <class Block>
   static void count_runs(std::vector<Block>& list);
 
@@ -317,6 +346,8 @@ class Plan {
   // Blocks of W0 are counted in two orders: an index counts them unit by unit, a number counts them
   // warp by warp, which is the order of device memory (W0Block::block).
   std::vector<std::size_t> first_block_index_;  // [unit]
+  std::vector<std::size_t> first_context_index_;  // [unit]: of its blocks of Wc, group by group
+  std::vector<std::size_t> first_group_;          // [unit]: among the groups of all units
   std::vector<std::size_t> block_number_;       // [block index]
   std::size_t numbered_ = 0;                    // blocks that have a number so far
   Portions portions_;                           // [thread block]: its units

@@ -52,6 +52,7 @@ void Plan<Precision, Hidden, home>::append(Draft& draft) {
   put(p.w1_blocks, w1_of_all);
   put(p.products, draft.products);
   put(p.targets, draft.targets);
+  put(p.row_groups, draft.row_groups);
   put(p.folding, draft.folding);
   put(p.folding_start, draft.folding_start);
   put(p.first_in_pass, draft.first_in_pass);
@@ -60,7 +61,7 @@ void Plan<Precision, Hidden, home>::append(Draft& draft) {
 }
 
 /// Sorts each warp's blocks by phase. Returns the index in `all` of the first block of each phase,
-/// and behind the last phase the end of the warp's: [multipliers][period + 1].
+/// and behind the last phase the end of the warp's: [multipliers][phases + 1].
 template <class Precision, int Hidden, Home home>
 std::vector<std::uint32_t> Plan<Precision, Hidden, home>::sort_by_phase(
     const Program& p, std::vector<W0Block>& all) const {
@@ -70,7 +71,7 @@ std::vector<std::uint32_t> Plan<Precision, Hidden, home>::sort_by_phase(
     std::stable_sort(first, end, [&](const W0Block& one, const W0Block& other) {
       return phase_of(one) < phase_of(other);
     });
-    for (std::uint32_t phase = 0; phase <= period; ++phase) {
+    for (std::uint32_t phase = 0; phase <= S::phases; ++phase) {
       const auto at =
           std::find_if(first, end, [&](const W0Block& block) { return phase_of(block) >= phase; });
       starts.push_back(narrow(static_cast<std::size_t>(at - all.begin())));

@@ -39,6 +39,10 @@ void Plan<Precision, Hidden, home>::lay_out_units() {
     context_panels_.push_back(context_panels_of(u));
     first_block_index_.push_back(blocks);
     blocks += width(u) / columns;
+    first_context_index_.push_back(blocks);
+    blocks += context_blocks(u);
+    first_group_.push_back(output_groups);
+    output_groups += groups(u);
     output_start.push_back(static_cast<std::uint32_t>(outputs));
     outputs += 2 * padded(u);
   }
@@ -82,7 +86,7 @@ std::size_t Plan<Precision, Hidden, home>::padded_column(std::size_t u, std::siz
 template <class Precision, int Hidden, Home home>
 double Plan<Precision, Hidden, home>::cost(std::size_t u) const {
   return S::unit_cost + static_cast<double>(width(u)) / columns +
-         S::w1_cost * static_cast<double>(2 * padded(u)) / columns;
+         static_cast<double>(context_blocks(u)) + S::w1_cost * static_cast<double>(2 * padded(u)) / columns;
 }
 
 /// Adds unit u with its sources and targets. `next_panel` points to its panels (panels_of()) and
@@ -133,6 +137,7 @@ ProgramUnit Plan<Precision, Hidden, home>::new_unit(const Draft& draft, std::siz
   unit.all_out = output_start[u];
   unit.first_source = narrow(draft.sources.size());
   unit.primary = narrow(net_.primary[u].size());
+  unit.context = narrow(net_.context[u].size());
   unit.patch = unit.layer == 0 ? unit.unit : not_a_patch;
   unit.history = unit.squeezed = in_memory;
   unit.seen = narrow(static_cast<std::size_t>(draft.patches) * S::past_rows * patch_row);

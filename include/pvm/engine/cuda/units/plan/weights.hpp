@@ -23,6 +23,7 @@ void Plan<Precision, Hidden, home>::for_each_weight(Visit visit) const {
     if (!has(u)) return;
     visit_hidden(u, visit);
     visit_output(u, visit);
+    if constexpr (S::reads_context) visit_context(u, visit);
   });
 }
 
@@ -55,11 +56,32 @@ void Plan<Precision, Hidden, home>::visit_output(std::size_t u, Visit& visit) co
     const std::size_t column = o < p ? o : padded(u) + o - p;
     const std::size_t block = (output_start[u] + column) / columns;
     for (std::size_t i = 0; i <= Hidden; ++i) {
-      visit(unit.w1 + o * (Hidden + 1) + i,
+      visit(unit.w1 + o * static_cast<std::size_t>(unit.representation) + i,
             in_tiles(i)
                 ? weights_in(first_w1() + block * S::unpacked_words) + element(i, column % columns)
                 : weights_in(first_w1_remainder() + block * S::w1_remainder_words) +
                       remainder_element(i, column % columns));
+    }
+  }
+}
+
+/// Visits the columns of W1 of unit u that read the context: rows are outputs, in groups, columns
+/// are those of the context in W0.
+template <class Precision, int Hidden, Home home>
+template <class Visit>
+void Plan<Precision, Hidden, home>::visit_context(std::size_t u, Visit& visit) const {
+  const Unit& unit = net_.units[u];
+  const std::size_t p = base(u), context = net_.context[u].size() * Hidden;
+  const std::size_t in_group = context_width(u) / columns;
+  for (std::size_t k = 0; k < context; ++k) {
+    const std::size_t column = padded_column(u, 2 * p + k) - 2 * padded(u);
+    for (std::size_t o = 0; o < 2 * p; ++o) {
+      const std::size_t row = o < p ? o : padded(u) + o - p;
+      const std::size_t block = block_number_[first_context_index_[u] +
+                                              row / S::group_outputs * in_group + column / columns];
+      visit(unit.w1 + o * static_cast<std::size_t>(unit.representation) + Hidden + 1 + k,
+            weights_in(block * S::unpacked_words) +
+                element(row % S::group_outputs, column % columns));
     }
   }
 }

@@ -19,8 +19,8 @@
 namespace pvm::inline v0::detail::units {
 
 /// Copies the values that all sources of this thread block's units sent in step `step` to x, to the
-/// places for odd or even steps; polls until they are there. The work of `count` threads, of which
-/// this is number `me`.
+/// places for odd or even steps; polls until they are there. If `reads_context` also the hidden
+/// values of the context. The work of `count` threads, of which this is number `me`.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::gather_values(
     unsigned long long step, bool odd, int me, int count) const {
@@ -51,6 +51,15 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::gather_val
       words[0] = v[i].x;
       if (Hidden % 3 == 2 || (to[i] & whole) != 0) words[1] = v[i].y;
       if ((to[i] & whole) != 0) words[2] = v[i].z;
+      if constexpr (S::reads_context) {
+        // Primary sources have other places in odd steps. Others are the context.
+        const Source& source = sources[static_cast<unsigned>(min(first + i * count, pieces - 1)) / S::value_pieces];
+        if ((source.to & 0xffffU) != source.to >> 16) continue;
+        words += p.x_words;
+        words[0] = Words::pack(this->context_value(v[i].x));
+        if (Hidden % 3 == 2 || (to[i] & whole) != 0) words[1] = Words::pack(this->context_value(v[i].y));
+        if ((to[i] & whole) != 0) words[2] = Words::pack(this->context_value(v[i].z));
+      }
     }
   }
 }
@@ -110,6 +119,22 @@ __device__ __forceinline__ Products ThreadBlock<Precision, Hidden, home>::primar
     uint4 piece = receive_piece<S::shards>(at);
     while (piece.w != static_cast<std::uint32_t>(step + 1)) piece = receive_piece<S::shards>(at);
     add_products(sum, piece, ones);
+  }
+  return sum;
+}
+
+/// The inner products that the sources of a unit's context sent in step `step`, which must be
+/// there, likewise: in the order in which `make_listed_part` adds them.
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ Products ThreadBlock<Precision, Hidden, home>::context_products(
+    int u, unsigned long long step) const {
+  const ProgramUnit& my = unit(u);
+  const float ones[3] = {1, 1, 1};
+  Products sum = {{0, 0, 0}};
+#pragma unroll 1
+  for (std::uint32_t group = my.primary > 0 ? 1 : 0; group < my.groups; ++group) {
+    const std::uint32_t at = source_place(my, group) & no_source;
+    if (at != no_source) add_products(sum, receive_piece<S::shards>(past(step) + at), ones);
   }
   return sum;
 }

@@ -110,7 +110,8 @@ __device__ __forceinline__ std::uint32_t ThreadBlock<Precision, Hidden, home>::w
 }
 
 /// Inner products of a unit's values in step t with those in the steps of the listed gradients:
-/// lane i gets that of c(h) at age i, lane 16 + i that of h.
+/// lane i gets that of c(h) at age i, lane 16 + i that of h. If `reads_context` the sum of c(h)
+/// follows its products.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ float ThreadBlock<Precision, Hidden, home>::unit_products(int u) const {
   const std::uint32_t what = lane() < table_row ? S::squeezed : S::hidden;
@@ -118,10 +119,12 @@ __device__ __forceinline__ float ThreadBlock<Precision, Hidden, home>::unit_prod
   const int age = min(lane() & (table_row - 1), terms - 1);
   const float* now_row = history_row(what, u, 0);
   const float* then = history_row(what, u, 3 + age);
+  const bool sums = S::reads_context && lane() == S::terms;
+  if (sums) then = float_area(u) + S::ones;
   const float sum =
       inner_product([&](int i) { return four(now_row + i); }, [&](int i) { return four(then + i); },
                     [&](int i) { return now_row[i]; }, [&](int i) { return then[i]; });
-  return (lane() & (table_row - 1)) < terms ? sum : 0.0F;
+  return sums || (lane() & (table_row - 1)) < terms ? sum : 0.0F;
 }
 
 /// The sum over a unit's values of a(i) b(i), where `four_a(i)` returns a(i) to a(i + 3) and

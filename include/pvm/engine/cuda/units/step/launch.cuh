@@ -84,12 +84,24 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::load_past(
 /// Clears x and the warps' parts of sums, invalidates the coefficients, and loads the scores.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::start_areas() const {
-  for (std::uint32_t i = static_cast<std::uint32_t>(thread); i < p.x_words; i += S::threads)
+  const std::uint32_t words = (S::reads_context ? 2 : 1) * p.x_words;
+  for (std::uint32_t i = static_cast<std::uint32_t>(thread); i < words; i += S::threads)
     shared[p.x + i] = 0;
   constexpr int parts = (S::multipliers + 1) * S::values + S::multipliers * S::part1_words;
   if (thread < unit_count()) area(thread)[S::loaded_table] = ~0U;
   for (int i = thread; i < unit_count() * parts; i += S::threads) {
     float_area(i / parts)[S::part0 + static_cast<std::uint32_t>(i % parts)] = 0;
+  }
+  if constexpr (S::reads_context) {
+    constexpr int sums = S::multipliers * S::values;
+    const int groups = static_cast<int>(p.row_group_count) - unit_count();
+    for (int i = thread; i < groups * sums; i += S::threads) {
+      const std::uint32_t at = this->row_group(unit_count() + i / sums).sums;
+      reinterpret_cast<float*>(a.unit_areas)[at + static_cast<unsigned>(i % sums)] = 0;
+    }
+    for (int i = thread; i < unit_count() * S::values; i += S::threads) {
+      float_area(i / S::values)[S::ones + static_cast<unsigned>(i % S::values)] = 1;
+    }
   }
   for (int i = thread; i < S::warps * 3; i += S::threads) {
     reinterpret_cast<double*>(shared + Areas::score)[i] =

@@ -72,6 +72,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::make_liste
   // Unless the unit sees a patch, the first group is its primary sources. Their products are summed
   // without coefficients, because the next step uses them for B, with other coefficients.
   Products sum = {{0, 0, 0}}, of_primary = {{0, 0, 0}};
+  [[maybe_unused]] Products of_context = {{0, 0, 0}};
 #pragma unroll 1
   for (std::uint32_t from = 0; from < my.groups; from += pieces_at_once) {
     uint4 piece[pieces_at_once];
@@ -90,11 +91,12 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::make_liste
     poll_pieces(piece, at, sent, tag);
 #pragma unroll
     for (int i = 0; i < pieces_at_once; ++i) {
+      const float ones[3] = {1, 1, 1};
       if (i == 0 && from == 0 && !patch) {
-        const float ones[3] = {1, 1, 1};
         add_products(of_primary, piece[i], ones);
         continue;
       }
+      if constexpr (S::reads_context) add_products(of_context, piece[i], ones);
       add_products(sum, piece[i], S::streams ? weigh[i].v : source_coefficients(u, at[i]));
     }
   }
@@ -105,6 +107,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::make_liste
   }
   __syncwarp();
   float total = sum_over_sources(sum);
+  if constexpr (S::reads_context) keep_context_products(u, t, sum_over_sources(of_context));
   add_own_products(u, my, patch, t, patch ? 0.0F : sum_over_sources(of_primary), total);
   ValuePairs part = weigh_rows(S::d0, u, t - 1, S::terms, total);
 #pragma unroll
@@ -114,6 +117,44 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::make_liste
     if (2 * pair < Hidden) {
       reinterpret_cast<float2*>(float_area(u) + S::listed_part)[pair] = part.v[k];
     }
+  }
+}
+
+/// If `reads_context`: keeps for the outputs of step t the inner products of the context's hidden
+/// values h with those of the listed gradients, and the coefficients of outputs that fold in step t:
+/// one warp's work. `products` of lane i is the product of the squeezed values c at age i; behind
+/// the last one is the sum of c(t). As h = 1.25 c - 0.125, these are enough. The gradients of steps
+/// 0 and 1 are products with a representation of ones.
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::keep_context_products(
+    int u, unsigned long long t, float products) const {
+  float* const of_unit = float_area(u);
+  const float sum = __shfl_sync(every_lane, products, S::terms);
+  const int age = min(lane(), S::w1_terms - 1);
+  const auto values = static_cast<float>(static_cast<int>(unit(u).context) * Hidden);
+  const float then = of_unit[S::context_sums + (static_cast<unsigned>(t) - 3U - static_cast<unsigned>(age)) % history];
+  float product = fmaf(1.5625F, products, fmaf(-0.15625F, sum + then, values * 0.015625F));
+  if (t < static_cast<unsigned>(age) + 3U) product = fmaf(1.25F, sum, -0.125F * values);
+  if (lane() < table_row) {
+    const bool listed = lane() < S::w1_terms;
+    of_unit[S::context_products + static_cast<unsigned>(lane())] = listed ? product : 0.0F;
+    of_unit[S::folded_coefficients + static_cast<unsigned>(lane())] =
+        of_unit[S::w1_tables + static_cast<unsigned>(lane())];
+  }
+  __syncwarp();
+  if (lane() == 0) of_unit[S::context_sums + static_cast<unsigned>(t) % history] = sum;
+}
+
+/// Makes the sums of the context of the steps before t, at the start of a launch: one warp's work.
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::load_context_sums(
+    int u, unsigned long long t) const {
+#pragma unroll 1
+  for (unsigned back = 1; back < history; ++back) {
+    const unsigned long long step = t + 2 * ring - back;
+    const float products = sum_over_sources(context_products(u, step - 1));
+    const float sum = __shfl_sync(every_lane, products, S::terms);
+    if (lane() == 0) float_area(u)[S::context_sums + static_cast<unsigned>(step) % history] = sum;
   }
 }
 
@@ -292,6 +333,15 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::write_last
   const int index = e < S::first_d1_row ? table_row - 2 : (listed ? age : 0);
   const float* tables = float_area(u) + S::tables_after + index;
   std::uint32_t* to = area(u) + S::list_factors + e;
+  // What the context adds. Its products were made before the folds of step t - 1: blocks that folded
+  // then have the coefficients before it.
+  float context = 0, before = 0;
+  if constexpr (S::reads_context) {
+    if (listed && e >= S::first_d1_row) {
+      context = float_area(u)[S::context_products + static_cast<unsigned>(age)];
+      before = float_area(u)[S::folded_coefficients + static_cast<unsigned>(age)];
+    }
+  }
   // The tables are in device memory: all loads are in flight at once.
   constexpr int each = 32 / table_row, at_once = (S::w1_period + each - 1) / each;
 #pragma unroll 1
@@ -304,7 +354,11 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::write_last
 #pragma unroll
     for (int i = 0; i < at_once; ++i) {
       if (i > 0 && first + i * each >= S::w1_period) continue;
-      to[(first + i * each) * table_row] = Words::pack(coefficient[i] * v);
+      float factor = coefficient[i] * v;
+      if constexpr (S::reads_context) {
+        factor += (first + i * each == 1 ? before : coefficient[i]) * context;
+      }
+      to[(first + i * each) * table_row] = Words::pack(factor);
     }
   }
 }

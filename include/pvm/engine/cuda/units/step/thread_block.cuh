@@ -207,6 +207,7 @@ struct ThreadBlock : Blocks<Precision, Hidden, home> {
     return shared[my.products + group * 32 + static_cast<unsigned>(lane())];
   }
   __device__ Products primary_products(int u, unsigned long long step, std::uint32_t from) const;
+  __device__ Products context_products(int u, unsigned long long step) const;
   __device__ float sum_over_sources(const Products& sum) const;
 
   // -------------------------------------------------------------- listed.cuh
@@ -214,6 +215,8 @@ struct ThreadBlock : Blocks<Precision, Hidden, home> {
   __device__ void load_coefficients(int u) const;
   __device__ void copy_table(const float* from, int terms, float* to, float* after) const;
   __device__ void make_listed_part(int u) const;
+  __device__ void load_context_sums(int u, unsigned long long t) const;
+  __device__ void keep_context_products(int u, unsigned long long t, float products) const;
   __device__ const float* source_coefficients(int u, std::uint32_t source) const;
   /// Number of groups of sources whose pieces a lane has in flight.
   static constexpr int pieces_at_once = 3;

@@ -90,6 +90,14 @@ struct View {
   __device__ __forceinline__ const ProgramUnit& unit(int u) const {
     return list<ProgramUnit>(p.units)[u];
   }
+  /// If `reads_context`: the rows whose blocks have this number.
+  __device__ __forceinline__ const RowGroup& row_group(int number) const {
+    return list<RowGroup>(p.row_groups)[number];
+  }
+  /// What the context adds to the outputs of step t, [out_count].
+  __device__ __forceinline__ float* context_outputs(unsigned long long t) const {
+    return floats(p.context_y) + static_cast<unsigned>(t & 1) * p.out_count;
+  }
   /// The number of this thread block's program.
   __device__ __forceinline__ unsigned int program_number() const {
     if constexpr (S::in_slots) return p.number;

@@ -212,6 +212,9 @@ struct Blocks : View<Precision, Hidden, home> {
   __device__ __forceinline__ static void store_list_value(std::uint32_t* list, int index, float v) {
     reinterpret_cast<std::uint16_t*>(list)[index] = Math::operand(v);
   }
+  __device__ __forceinline__ static float list_value(const std::uint32_t* list, int index) {
+    return Math::value(reinterpret_cast<const std::uint16_t*>(list)[index]);
+  }
 
   // -------------------------------------------------------------- products
 
@@ -231,6 +234,12 @@ struct Blocks : View<Precision, Hidden, home> {
     const std::uint32_t first = __byte_perm(x.low.x, x.low.y, select);
     const std::uint32_t second = __byte_perm(x.high.x, x.high.y, select);
     return {{first, second}};
+  }
+  /// If `reads_context`: the hidden value that is `word` in a record, where c(h) = 0.8 h + 0.1. Before
+  /// the first step inputs and representations are 1, and padding is 0; c is neither.
+  __device__ __forceinline__ static float context_value(std::uint32_t word) {
+    const float c = detail::Split<Precision>::unpack(word);
+    return c == 0.0F || c == 1.0F ? c : fmaf(1.25F, c, -0.125F);
   }
   __device__ __forceinline__ Values values(const std::uint32_t* x) const {
     return operand(inputs(x));
@@ -504,6 +513,10 @@ struct Blocks : View<Precision, Hidden, home> {
   struct Columns {
     std::uint32_t v[2][2];
   };
+  __device__ static void multiply_factors(Additions& added, const uint4& factors,
+                                          const Columns& columns);
+  __device__ void add_to_tiles(int i, const Additions& added, LowHalves& low, Weights& w,
+                               std::uint32_t* sink) const;
   __device__ void fold(const Place& at, std::uint32_t* to, const Factors& factors,
                        const Columns& columns, LowHalves& low, Weights& w, uint2& remainder) const;
 
@@ -518,7 +531,9 @@ struct Blocks : View<Precision, Hidden, home> {
     if constexpr (!S::streams) return __ldcg(from);
     return load_l2_with_policy(from, evict_last());
   }
-  __device__ PastInputs load_past_inputs(const W0Block& block) const;
+  template <class Age>
+  __device__ PastInputs load_past_inputs(const W0Block& block, Age age_of_word, int terms) const;
+  __device__ Columns context_columns(const PastInputs& past, const float* coefficients) const;
   __device__ static Columns past_columns(const PastInputs& past);
   /// The second factor of a fold of W1: the d1 in the block's list, whose tiles are `listed`.
   __device__ __forceinline__ Columns listed_columns(const std::uint32_t* list,
@@ -532,6 +547,10 @@ struct Blocks : View<Precision, Hidden, home> {
   __device__ void fold(const W0Block& block, const std::uint32_t* remainder_from,
                        std::uint32_t* remainder_to) const;
   __device__ void fold_streamed(const W0Block& block) const;
+  __device__ void fold_context(const W0Block& block) const;
+  __device__ void fold_context_block(const W0Block& block, const float* coefficients,
+                                     std::uint32_t* to, Weights& w) const;
+  __device__ void materialise_context(const W0Block& block, std::uint32_t* to) const;
   /// Folds a block of W1 whose tiles are in `w`.
   __device__ __forceinline__ void fold_w1(const W1Block& block, Weights& w) const {
     fold_w1_block(block, a.weights, w, true);

@@ -106,6 +106,29 @@ __device__ __forceinline__ auto Blocks<Precision, Hidden, home>::load_low_halves
   return low;
 }
 
+/// Makes what a fold adds to a pair of tiles. Tensor cores truncate when they accumulate, which
+/// would pull weights towards 0 over many folds. So they compute only what is added, which happens
+/// in ordinary arithmetic.
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Blocks<Precision, Hidden, home>::multiply_factors(
+    Additions& added, const uint4& factors, const Columns& columns) {
+  const std::uint32_t v[4] = {factors.x, factors.y, factors.z, factors.w};
+#pragma unroll
+  for (int right = 0; right < 2; ++right) {
+    Math::multiply(added[right], v, columns.v[right][0], columns.v[right][1]);
+  }
+}
+
+/// Adds it to pair `i` of the tiles in `w`, and stores their low halves to `sink`.
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Blocks<Precision, Hidden, home>::add_to_tiles(
+    int i, const Additions& added, LowHalves& low, Weights& w, std::uint32_t* sink) const {
+  Word tiles = w.get(i);
+  M::add(tiles, low.tiles[i], added);
+  w.set(i, tiles);
+  M::store(sink, i, lane(), low.tiles[i]);
+}
+
 /// Adds the rank-L update factors * columns, of all L listed gradients, to the block at `at`, whose
 /// tiles are in `w` and whose remainder rows are in `remainder`. The low halves and the remainder
 /// rows are stored to `to`, which is laid out like all weights; storing `w` is left to the caller.
@@ -116,20 +139,10 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold(
   std::uint32_t* sink = low_halves_of(to, at.low_start);
 #pragma unroll
   for (int i = 0; i < S::operands; ++i) {
-    const uint4 u = factors.operand(i);
-    const std::uint32_t v[4] = {u.x, u.y, u.z, u.w};
-    // Tensor cores truncate when they accumulate, which would pull weights towards 0 over many
-    // folds. So they compute only what is added, which happens in ordinary arithmetic.
     Additions added = {};
-#pragma unroll
-    for (int right = 0; right < 2; ++right) {
-      Math::multiply(added[right], v, columns.v[right][0], columns.v[right][1]);
-    }
+    multiply_factors(added, factors.operand(i), columns);
     if (i < S::pairs) {
-      Word tiles = w.get(i);
-      M::add(tiles, low.tiles[i], added);
-      w.set(i, tiles);
-      M::store(sink, i, lane(), low.tiles[i]);
+      add_to_tiles(i, added, low, w, sink);
     } else if (row() < at.rows) {
       M::add_row(remainder, low.remainder, added);
       *reinterpret_cast<uint2*>(low_halves_of(to, remainder_low_start(at))) = low.remainder;
@@ -138,10 +151,12 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold(
   }
 }
 
-/// Starts the loads of the inputs of a block's columns in the steps of the listed gradients.
+/// Starts the loads of the inputs of a block's columns in the steps of listed gradients: word i is
+/// of the gradient of age age_of_word(i). There are `terms`; beyond them the oldest one is repeated.
 template <class Precision, int Hidden, Home home>
+template <class Age>
 __device__ __forceinline__ auto Blocks<Precision, Hidden, home>::load_past_inputs(
-    const W0Block& block) const -> PastInputs {
+    const W0Block& block, Age age_of_word, int terms) const -> PastInputs {
   std::uint32_t at[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -151,8 +166,7 @@ __device__ __forceinline__ auto Blocks<Precision, Hidden, home>::load_past_input
   PastInputs past;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    // Ages beyond the list repeat the oldest one; their factors are 0.
-    const auto age = static_cast<std::uint32_t>(min(operand_k(i), S::terms - 1));
+    const auto age = static_cast<std::uint32_t>(min(age_of_word(i), terms - 1));
     const std::uint32_t then = ((newest - age) & (ring - 1)) * a.row_words;
 #pragma unroll
     for (int half = 0; half < 2; ++half) past.word[half][i] = load_past(a.past + (at[half] + then));
@@ -179,7 +193,10 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold_block(
   const Place at = place(block);
   LowHalves low = load_low_halves(at);
   const Factors factors = load_factors(S::fold0, unit_in(block.what));
-  fold(at, to, factors, past_columns(load_past_inputs(block)), low, w, remainder);
+  // The factors of ages beyond the list are 0.
+  const PastInputs past = load_past_inputs(
+      block, [&](int i) { return operand_k(i); }, S::terms);
+  fold(at, to, factors, past_columns(past), low, w, remainder);
 }
 
 /// Loads, folds and stores a block of W0: in shared memory if it is multiplied from there,
@@ -214,6 +231,65 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold_streamed(
   write_tiles(streamed(block), w);
 }
 
+/// The second factor of a fold of Wc: hidden values of the context by list row, times the row's
+/// coefficient, which is 0 for rows without a listed gradient.
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ auto Blocks<Precision, Hidden, home>::context_columns(
+    const PastInputs& past, const float* coefficients) const -> Columns {
+  float weight[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int e = operand_k(i), age = e < S::first_d1_row ? S::w1_terms : this->age_of(e);
+    weight[i] = age < S::w1_terms ? M::scale * coefficients[age] : 0.0F;
+  }
+  Columns b;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const auto value = [&](int i) { return weight[i] * this->context_value(past.word[half][i]); };
+    b.v[half][0] = Math::pair(value(0), value(1));
+    b.v[half][1] = Math::pair(value(2), value(3));
+  }
+  return b;
+}
+
+/// Adds the listed gradients to a block of Wc whose tiles are in `w`; low halves are stored to
+/// `to`. The first factor is d1, which the lists of the group's blocks of W1 have.
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold_context_block(
+    const W0Block& block, const float* coefficients, std::uint32_t* to, Weights& w) const {
+  const RowGroup& group = this->row_group(unit_in(block.what));
+  const Place at{low_start_of(block), 0, 0};
+  LowHalves low = load_low_halves(at);
+  uint4 listed[S::pairs];
+  const auto last = group.out + (group.phase >> 8) - columns;
+#pragma unroll
+  for (int i = 0; i < S::pairs; ++i) {
+    listed[i] = tiles_at(this->list_of(min(group.out + i * columns, last)));
+  }
+  const PastInputs past = load_past_inputs(
+      block, [&](int i) { return operand_k(i) < S::first_d1_row ? 0 : this->age_of(operand_k(i)); },
+      S::w1_terms);
+  const Columns columns_of_past = context_columns(past, coefficients);
+  std::uint32_t* sink = low_halves_of(to, at.low_start);
+#pragma unroll
+  for (int i = 0; i < S::pairs; ++i) {
+    Additions added = {};
+    multiply_factors(added, transposed(listed[i]), columns_of_past);
+    add_to_tiles(i, added, low, w, sink);
+  }
+}
+
+/// Folds a block of Wc.
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold_context(
+    const W0Block& block) const {
+  Weights w;
+  load_streamed(w, streamed(block));
+  const auto u = static_cast<int>(this->row_group(unit_in(block.what)).unit);
+  fold_context_block(block, this->fold_coefficients(u, true), a.weights, w);
+  write_tiles(streamed(block), w);
+}
+
 /// Folds a block of W1 in shared memory.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold_w1(
@@ -242,6 +318,17 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::materialise(
   Weights w;
   load_streamed(w, streamed(block));
   fold_w1_block(block, to, w, false);
+  write_tiles(reinterpret_cast<uint4*>(to + this->start_of(block)) + lane(), w);
+}
+
+template <class Precision, int Hidden, Home home>
+__device__ __forceinline__ void Blocks<Precision, Hidden, home>::materialise_context(
+    const W0Block& block, std::uint32_t* to) const {
+  Weights w;
+  load_streamed(w, streamed(block));
+  const auto u = static_cast<int>(this->row_group(unit_in(block.what)).unit);
+  const int phase = phase_in(block.what) - S::period;
+  fold_context_block(block, this->w1_coefficients_of(u, phase), to, w);
   write_tiles(reinterpret_cast<uint4*>(to + this->start_of(block)) + lane(), w);
 }
 
