@@ -1,9 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The pvm authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Compares CudaResidentEngine and CudaStreamedEngine, the engines for one sequence that keep the
-// weights of whole units on the chip or stream them, with the plain double reference within their
-// rounding, with the host engine, and with themselves: captured, eager, resumed.
+// Compares CudaResidentEngine, CudaStreamedEngine and CudaContextEngine, the engines for one
+// sequence that keep the weights of whole units on the chip or stream them, with the plain double
+// reference within their rounding, with the host engine, and with themselves: captured, eager,
+// resumed.
 
 #include "catch.hpp"
 
@@ -81,6 +82,12 @@ pvm::Spec with_larger_units(int block_size) {
   auto spec = quick();
   spec.name = "hidden " + std::to_string(block_size * block_size);
   spec.hidden_block_size = block_size;
+  return spec;
+}
+/// `spec` as engines of type `E` run it: with outputs that read the context, if they are for such.
+template <class E>
+pvm::Spec fed(pvm::Spec spec) {
+  spec.feed_context_in_complex_layer = E::reads_context;
   return spec;
 }
 pvm::Spec logistic() {
@@ -205,7 +212,10 @@ template <class Precision, int Hidden, units::Home home, class Visit>
 void each_slot(std::type_identity<pvm::CudaUnitsEngine<Precision, Hidden, home>> /*engine*/,
                const units::Sides& sides, Visit visit) {
   using S = units::Sizes<Precision, Hidden, home>;
-  const pvm::Spec spec = with_larger_units(Hidden == 49 ? 7 : Hidden == 64 ? 8 : 10);
+  const pvm::Spec spec =
+      fed<pvm::CudaUnitsEngine<Precision, Hidden, home>>(with_larger_units(Hidden == 49   ? 7
+                                                                           : Hidden == 64 ? 8
+                                                                                          : 10));
   std::string why;
   auto made = units::Plan<Precision, Hidden, home>::make(
       spec, pvm::make_connectome(spec), 6 / S::thread_blocks_per_sm, std::size_t{227} << 10, why);
@@ -248,7 +258,7 @@ void each_slot(std::type_identity<pvm::CudaUnitsEngine<Precision, Hidden, home>>
 TEMPLATE_TEST_CASE("units: slots are on the side of their program, and apart", "",
                    pvm::CudaStreamedEngine<pvm::bf16>, pvm::CudaStreamedEngine<pvm::fp16>,
                    pvm::CudaStreamedEngine<pvm::fp32>, pvm::CudaResidentEngine<pvm::fp32>,
-                   (pvm::CudaStreamedEngine<pvm::bf16, 64>),
+                   pvm::CudaContextEngine<pvm::bf16>, (pvm::CudaStreamedEngine<pvm::bf16, 64>),
                    (pvm::CudaStreamedEngine<pvm::bf16, 100>)) {
   std::mt19937 random(7);
   for (const std::size_t first : {1, 2, 3, 5}) {
@@ -412,6 +422,41 @@ TEMPLATE_TEST_CASE_SIG("units: larger units stream", "[gpu]", ((int block_size),
   pvm_test::same_bits<E>(1, spec);
 }
 
+TEMPLATE_TEST_CASE(
+    "units: outputs that read the context stream beside W0", "[gpu]",
+    pvm::CudaContextEngine<pvm::bf16> PVM_TYPES_ON_GPU(pvm::CudaContextEngine<pvm::fp16>)) {
+  if (skipped()) return;
+  using E = TestType;
+  const double unit = std::is_same_v<typename E::precision, pvm::bf16> ? 0x1p-9 : 0x1p-12;
+  const auto follows = [&](const pvm::Spec& spec) {
+    const int steps = steps_of(60, 30);
+    require_rounded(distance<E>(fed<E>(spec), 1, steps), fed<E>(spec), steps, unit);
+  };
+  {
+    const Multiprocessors one(1);  // it has more groups of outputs than there are phases
+    auto fewer_units = quick();
+    fewer_units.layer_shapes = {3, 2};
+    follows(fewer_units);
+  }
+  const Multiprocessors some(3);
+  // Outputs learn from what their own hidden values were before the first step.
+  require_rounded(distance<E>(fed<E>(quick()), 1, 3), fed<E>(quick()), 3, unit);
+  auto repeated_sources = quick();
+  repeated_sources.send_context_two_layers_back = true;
+  repeated_sources.context_exclude_self = true;
+  follows(repeated_sources);
+  auto momentum_comes_late = quick();
+  momentum_comes_late.delay_each_layer_learning = 11;
+  momentum_comes_late.delay_final_learning_rate = 2;
+  momentum_comes_late.final_learning_rate = momentum_comes_late.initial_learning_rate;
+  momentum_comes_late.momentum = 0.3;
+  follows(momentum_comes_late);
+  auto no_context = one_layer(0.1);
+  no_context.layer_shapes = {1};
+  no_context.context_exclude_self = true;
+  follows(no_context);
+}
+
 TEMPLATE_TEST_CASE("units: fp32 follows the reference", "[gpu]", pvm::CudaResidentEngine<pvm::fp32>,
                    pvm::CudaStreamedEngine<pvm::fp32>) {
   if (skipped()) return;
@@ -445,21 +490,23 @@ TEMPLATE_TEST_CASE("units: fp32 follows the reference on networks drawn at rando
 
 TEMPLATE_TEST_CASE("units: captured, eager and resumed runs have the same bits", "[gpu]",
                    pvm::CudaResidentEngine<pvm::bf16>, pvm::CudaResidentEngine<pvm::fp32>,
-                   pvm::CudaStreamedEngine<pvm::bf16>,
+                   pvm::CudaStreamedEngine<pvm::bf16>, pvm::CudaContextEngine<pvm::bf16>,
                    pvm::CudaStreamedEngine<pvm::fp32> PVM_TYPES_ON_GPU(
-                       pvm::CudaResidentEngine<pvm::fp16>, pvm::CudaStreamedEngine<pvm::fp16>)) {
+                       pvm::CudaResidentEngine<pvm::fp16>, pvm::CudaStreamedEngine<pvm::fp16>,
+                       pvm::CudaContextEngine<pvm::fp16>)) {
   if (skipped()) return;
   const Multiprocessors sixteen(16);
-  pvm_test::same_bits<TestType>(1, hidden_49());
+  pvm_test::same_bits<TestType>(1, fed<TestType>(hidden_49()));
 }
 
 TEMPLATE_TEST_CASE("units: a state goes on at the rates of another spec", "[gpu]",
                    pvm::CudaResidentEngine<pvm::fp32>,
                    pvm::CudaStreamedEngine<pvm::bf16> PVM_TYPES_ON_GPU(
-                       pvm::CudaResidentEngine<pvm::bf16>, pvm::CudaStreamedEngine<pvm::fp32>)) {
+                       pvm::CudaResidentEngine<pvm::bf16>, pvm::CudaStreamedEngine<pvm::fp32>,
+                       pvm::CudaContextEngine<pvm::bf16>)) {
   if (skipped()) return;
   const Multiprocessors sixteen(16);
-  pvm_test::rates_of_another_spec_count<TestType>(quick(), 1);
+  pvm_test::rates_of_another_spec_count<TestType>(fed<TestType>(quick()), 1);
 }
 
 TEMPLATE_TEST_CASE("units: a state goes on with the momentum of another spec", "[gpu]",
@@ -525,9 +572,10 @@ TEMPLATE_TEST_CASE("units: where the weights are does not matter", "[gpu]", pvm:
 #else
 TEMPLATE_TEST_CASE("units: they have over 11,240 steps and all rate switches", "[gpu]",
                    pvm::CudaResidentEngine<pvm::bf16>, pvm::CudaResidentEngine<pvm::fp32>,
-                   pvm::CudaStreamedEngine<pvm::bf16>, pvm::CudaStreamedEngine<pvm::fp32>) {
+                   pvm::CudaStreamedEngine<pvm::bf16>, pvm::CudaStreamedEngine<pvm::fp32>,
+                   pvm::CudaContextEngine<pvm::bf16>) {
   if (skipped()) return;
-  pvm_test::same_bits<TestType>(1, hidden_49(), 40);
+  pvm_test::same_bits<TestType>(1, fed<TestType>(hidden_49()), 40);
 }
 TEST_CASE("units: small.json stays within the rounding of the weights", "[gpu]") {
   if (skipped()) return;
@@ -586,12 +634,12 @@ TEMPLATE_TEST_CASE("units: scores, predictions and frames are the host engine's"
 }
 
 TEMPLATE_TEST_CASE("units: a frozen network does not change, another engine's run goes on", "[gpu]",
-                   pvm::CudaResidentEngine<pvm::fp32>,
+                   pvm::CudaResidentEngine<pvm::fp32>, pvm::CudaContextEngine<pvm::bf16>,
                    pvm::CudaStreamedEngine<pvm::bf16> PVM_TYPES_ON_GPU(
                        pvm::CudaResidentEngine<pvm::bf16>, pvm::CudaStreamedEngine<pvm::fp32>)) {
   if (skipped()) return;
   const Multiprocessors sixteen(16);
-  const auto spec = hidden_49();
+  const auto spec = fed<TestType>(hidden_49());
   TestType engine(spec);
   pvm::HostEngine<> host(spec, 1);
   host.restore(start_from(some_weights(engine.connectome().weights), 1));
@@ -630,7 +678,10 @@ TEST_CASE("units: networks that do not fit are refused in a sentence", "[gpu]") 
   CHECK(refusal(spec).find("momentum") != std::string::npos);
   spec = hidden_49();
   spec.feed_context_in_complex_layer = true;
-  CHECK(refusal(spec).find("context") != std::string::npos);
+  CHECK(refusal(spec).find("its outputs are fed the context") != std::string::npos);
+  std::string why;
+  CHECK(!pvm::CudaContextEngine<pvm::bf16>::plan(hidden_49(), why));
+  CHECK(why == "its outputs are not fed the context");
   spec = hidden_49();
   spec.input_block_size = 40;
   CHECK(refusal(spec).find("do not fit a multiprocessor") != std::string::npos);

@@ -324,7 +324,8 @@ struct Sizes {
   static constexpr std::uint32_t products = tables_after + (pipelined ? w1_period * table_row : 0);
   /// If `reads_context`: a row of ones; the inner products by age of this step's context (hidden
   /// values) with that of listed gradients; the sums of the context's squeezed values of the last
-  /// `history` steps, a ring buffer; and the row `since` = 0 of `w1_tables`, kept for the next step.
+  /// `history` steps, a ring buffer; and the row `since` = 0 of `w1_tables`, kept for the next
+  /// step.
   static constexpr std::uint32_t ones = products + (pipelined ? table_row : 0);
   static constexpr std::uint32_t context_products = ones + (reads_context ? values : 0);
   static constexpr std::uint32_t context_sums = context_products + (reads_context ? table_row : 0);
@@ -444,8 +445,8 @@ struct alignas(16) W1Block {
 };
 inline constexpr std::uint32_t low_is_odd = 1;
 
-/// If `reads_context`: rows whose blocks are summed together, those of a unit's W0, or of a group of
-/// outputs in its Wc. First come the units in their order, then the groups. Blocks of Wc are
+/// If `reads_context`: rows whose blocks are summed together, those of a unit's W0, or of a group
+/// of outputs in its Wc. First come the units in their order, then the groups. Blocks of Wc are
 /// described as a W0Block, with the number of a RowGroup instead of a unit's, and with a phase from
 /// Sizes::period on.
 struct alignas(16) RowGroup {
@@ -526,8 +527,8 @@ struct Program {
   /// of the tiles of each multiplier's first block of W0 in shared memory.
   std::uint32_t runs, run_start[most_warps], shared_from[most_warps];
   std::uint32_t number;  ///< of this program
-  /// If `reads_context`: word of the list of RowGroup, and how many there are; and of [2][out_count],
-  /// what the context adds to the outputs of the last two steps.
+  /// If `reads_context`: word of the list of RowGroup, and how many there are; and of
+  /// [2][out_count], what the context adds to the outputs of the last two steps.
   std::uint32_t row_groups, row_group_count, context_y;
 };
 

@@ -343,7 +343,8 @@ struct Pipelined : ThreadBlock<Precision, Hidden, home> {
       const std::uint32_t o = group.out + row;
       if ((group.phase & 0xffU) == static_cast<unsigned>(this->w1_phase())) {
         const float* of_unit = float_area(static_cast<int>(group.unit));
-        const int index = this->list_index(this->list_row_of_age(oldest), static_cast<int>(o) % columns);
+        const int index =
+            this->list_index(this->list_row_of_age(oldest), static_cast<int>(o) % columns);
         sum += of_unit[S::w1_tables + oldest] * of_unit[S::context_products + oldest] *
                this->list_value(list_of(o), index);
       }

@@ -143,7 +143,8 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden, home>::forward(Weig
 }
 
 /// Loads the descriptions of this warp's blocks of a matrix that fold in this step, one for each
-/// lane: lane i returns that of the due block number `from` + i, or zeros if there is no such block.
+/// lane: lane i returns that of the due block number `from` + i, or zeros if there is no such
+/// block.
 template <class Precision, int Hidden, Home home>
 template <typename Pipelined<Precision, Hidden, home>::Of of>
 __device__ __forceinline__ W0Block Pipelined<Precision, Hidden, home>::load_due(int from) const {

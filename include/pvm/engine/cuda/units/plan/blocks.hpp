@@ -93,8 +93,9 @@ void Plan<Precision, Hidden, home>::add_groups(Draft& draft) const {
       const std::size_t first = g * S::group_outputs;
       const std::size_t size = std::min<std::size_t>(S::group_outputs, 2 * unit.padded - first);
       const std::size_t number = first_group_[unit.unit] + g;
-      draft.row_groups.push_back({narrow(i), narrow(areas_end + number * S::multipliers * S::values),
-                             unit.out + narrow(first), narrow(turn % w1_period | size << 8)});
+      draft.row_groups.push_back({narrow(i),
+                                  narrow(areas_end + number * S::multipliers * S::values),
+                                  unit.out + narrow(first), narrow(turn % w1_period | size << 8)});
     }
   }
 }
@@ -102,8 +103,8 @@ void Plan<Precision, Hidden, home>::add_groups(Draft& draft) const {
 /// The description of block b of a panel of the context in a group of Wc, likewise. Its inputs are
 /// those of the block of W0, but for the bias, behind the inputs of all units.
 template <class Precision, int Hidden, Home home>
-W0Block Plan<Precision, Hidden, home>::context_block(const Draft& draft,
-                                                     std::size_t number, const W0Panel& panel, std::size_t b) const {
+W0Block Plan<Precision, Hidden, home>::context_block(const Draft& draft, std::size_t number,
+                                                     const W0Panel& panel, std::size_t b) const {
   const RowGroup& group = draft.row_groups[number];
   const ProgramUnit& unit = draft.units[group.unit];
   const std::size_t column = panel.column - 2 * unit.padded + b * columns;
@@ -112,8 +113,8 @@ W0Block Plan<Precision, Hidden, home>::context_block(const Draft& draft,
   const std::uint32_t x = (block.x & 0xffffU) + draft.x;
   block.x = x | x << 16;
   block.what = narrow(number | (period + (group.phase & 0xffU)) << 8);
-  block.block = narrow(first_context_index_[unit.unit] +
-                       (g * context_width(unit.unit) + column) / columns);
+  block.block =
+      narrow(first_context_index_[unit.unit] + (g * context_width(unit.unit) + column) / columns);
   for (std::uint32_t* record : {&block.first, &block.second}) {
     if (*record == one) *record = narrow(zero);
   }

@@ -294,9 +294,10 @@ class Plan {
   [[nodiscard]] static std::size_t least_loaded_phase(Draft& draft, std::size_t w);
   /// The phase, among those of W1, of the group of outputs that a block of W1 belongs to.
   static std::uint32_t group_phase(const Draft& draft, const W1Block& block) {
-    const auto group = std::find_if(
-        draft.row_groups.begin() + static_cast<std::ptrdiff_t>(draft.units.size()), draft.row_groups.end(),
-        [&](const RowGroup& one_) { return block.out - one_.out < one_.phase >> 8; });
+    const auto group =
+        std::find_if(draft.row_groups.begin() + static_cast<std::ptrdiff_t>(draft.units.size()),
+                     draft.row_groups.end(),
+                     [&](const RowGroup& one_) { return block.out - one_.out < one_.phase >> 8; });
     return group->phase & 0xffU;
   }
   static bool is_context(const Draft& draft, const W0Panel& panel) {
@@ -345,13 +346,13 @@ class Plan {
   std::vector<std::vector<ContextPanel>> context_panels_;  // [unit]
   // Blocks of W0 are counted in two orders: an index counts them unit by unit, a number counts them
   // warp by warp, which is the order of device memory (W0Block::block).
-  std::vector<std::size_t> first_block_index_;  // [unit]
+  std::vector<std::size_t> first_block_index_;    // [unit]
   std::vector<std::size_t> first_context_index_;  // [unit]: of its blocks of Wc, group by group
   std::vector<std::size_t> first_group_;          // [unit]: among the groups of all units
-  std::vector<std::size_t> block_number_;       // [block index]
-  std::size_t numbered_ = 0;                    // blocks that have a number so far
-  Portions portions_;                           // [thread block]: its units
-  std::vector<bool> has_unit_;                  // [unit]; empty: all
+  std::vector<std::size_t> block_number_;         // [block index]
+  std::size_t numbered_ = 0;                      // blocks that have a number so far
+  Portions portions_;                             // [thread block]: its units
+  std::vector<bool> has_unit_;                    // [unit]; empty: all
 };
 
 }  // namespace pvm::inline v0::detail::units

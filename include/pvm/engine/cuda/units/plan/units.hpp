@@ -86,7 +86,8 @@ std::size_t Plan<Precision, Hidden, home>::padded_column(std::size_t u, std::siz
 template <class Precision, int Hidden, Home home>
 double Plan<Precision, Hidden, home>::cost(std::size_t u) const {
   return S::unit_cost + static_cast<double>(width(u)) / columns +
-         static_cast<double>(context_blocks(u)) + S::w1_cost * static_cast<double>(2 * padded(u)) / columns;
+         static_cast<double>(context_blocks(u)) +
+         S::w1_cost * static_cast<double>(2 * padded(u)) / columns;
 }
 
 /// Adds unit u with its sources and targets. `next_panel` points to its panels (panels_of()) and

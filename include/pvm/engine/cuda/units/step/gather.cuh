@@ -53,11 +53,13 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::gather_val
       if ((to[i] & whole) != 0) words[2] = v[i].z;
       if constexpr (S::reads_context) {
         // Primary sources have other places in odd steps. Others are the context.
-        const Source& source = sources[static_cast<unsigned>(min(first + i * count, pieces - 1)) / S::value_pieces];
+        const Source& source =
+            sources[static_cast<unsigned>(min(first + i * count, pieces - 1)) / S::value_pieces];
         if ((source.to & 0xffffU) != source.to >> 16) continue;
         words += p.x_words;
         words[0] = Words::pack(this->context_value(v[i].x));
-        if (Hidden % 3 == 2 || (to[i] & whole) != 0) words[1] = Words::pack(this->context_value(v[i].y));
+        if (Hidden % 3 == 2 || (to[i] & whole) != 0)
+          words[1] = Words::pack(this->context_value(v[i].y));
         if ((to[i] & whole) != 0) words[2] = Words::pack(this->context_value(v[i].z));
       }
     }
@@ -126,8 +128,8 @@ __device__ __forceinline__ Products ThreadBlock<Precision, Hidden, home>::primar
 /// The inner products that the sources of a unit's context sent in step `step`, which must be
 /// there, likewise: in the order in which `make_listed_part` adds them.
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ Products ThreadBlock<Precision, Hidden, home>::context_products(
-    int u, unsigned long long step) const {
+__device__ __forceinline__ Products
+ThreadBlock<Precision, Hidden, home>::context_products(int u, unsigned long long step) const {
   const ProgramUnit& my = unit(u);
   const float ones[3] = {1, 1, 1};
   Products sum = {{0, 0, 0}};

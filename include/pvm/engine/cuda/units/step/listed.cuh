@@ -121,10 +121,10 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::make_liste
 }
 
 /// If `reads_context`: keeps for the outputs of step t the inner products of the context's hidden
-/// values h with those of the listed gradients, and the coefficients of outputs that fold in step t:
-/// one warp's work. `products` of lane i is the product of the squeezed values c at age i; behind
-/// the last one is the sum of c(t). As h = 1.25 c - 0.125, these are enough. The gradients of steps
-/// 0 and 1 are products with a representation of ones.
+/// values h with those of the listed gradients, and the coefficients of outputs that fold in step
+/// t: one warp's work. `products` of lane i is the product of the squeezed values c at age i;
+/// behind the last one is the sum of c(t). As h = 1.25 c - 0.125, these are enough. The gradients
+/// of steps 0 and 1 are products with a representation of ones.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::keep_context_products(
     int u, unsigned long long t, float products) const {
@@ -132,7 +132,9 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::keep_conte
   const float sum = __shfl_sync(every_lane, products, S::terms);
   const int age = min(lane(), S::w1_terms - 1);
   const auto values = static_cast<float>(static_cast<int>(unit(u).context) * Hidden);
-  const float then = of_unit[S::context_sums + (static_cast<unsigned>(t) - 3U - static_cast<unsigned>(age)) % history];
+  const float then =
+      of_unit[S::context_sums +
+              (static_cast<unsigned>(t) - 3U - static_cast<unsigned>(age)) % history];
   float product = fmaf(1.5625F, products, fmaf(-0.15625F, sum + then, values * 0.015625F));
   if (t < static_cast<unsigned>(age) + 3U) product = fmaf(1.25F, sum, -0.125F * values);
   if (lane() < table_row) {
@@ -333,8 +335,8 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::write_last
   const int index = e < S::first_d1_row ? table_row - 2 : (listed ? age : 0);
   const float* tables = float_area(u) + S::tables_after + index;
   std::uint32_t* to = area(u) + S::list_factors + e;
-  // What the context adds. Its products were made before the folds of step t - 1: blocks that folded
-  // then have the coefficients before it.
+  // What the context adds. Its products were made before the folds of step t - 1: blocks that
+  // folded then have the coefficients before it.
   float context = 0, before = 0;
   if constexpr (S::reads_context) {
     if (listed && e >= S::first_d1_row) {

@@ -235,8 +235,8 @@ struct Blocks : View<Precision, Hidden, home> {
     const std::uint32_t second = __byte_perm(x.high.x, x.high.y, select);
     return {{first, second}};
   }
-  /// If `reads_context`: the hidden value that is `word` in a record, where c(h) = 0.8 h + 0.1. Before
-  /// the first step inputs and representations are 1, and padding is 0; c is neither.
+  /// If `reads_context`: the hidden value that is `word` in a record, where c(h) = 0.8 h + 0.1.
+  /// Before the first step inputs and representations are 1, and padding is 0; c is neither.
   __device__ __forceinline__ static float context_value(std::uint32_t word) {
     const float c = detail::Split<Precision>::unpack(word);
     return c == 0.0F || c == 1.0F ? c : fmaf(1.25F, c, -0.125F);

@@ -152,7 +152,8 @@ __device__ __forceinline__ void Blocks<Precision, Hidden, home>::fold(
 }
 
 /// Starts the loads of the inputs of a block's columns in the steps of listed gradients: word i is
-/// of the gradient of age age_of_word(i). There are `terms`; beyond them the oldest one is repeated.
+/// of the gradient of age age_of_word(i). There are `terms`; beyond them the oldest one is
+/// repeated.
 template <class Precision, int Hidden, Home home>
 template <class Age>
 __device__ __forceinline__ auto Blocks<Precision, Hidden, home>::load_past_inputs(
