@@ -6,7 +6,7 @@
 ///     bench_cuda_step --spec model_zoo/small.json --precision bf16
 ///
 /// All layers learn from the start. The engine is CudaResidentEngine if the network fits it, else
-/// CudaStreamedEngine or CudaContextEngine; CudaGeneralEngine for networks that fit none of these,
+/// CudaStreamedEngine, CudaContextEngine or CudaLongListEngine; CudaGeneralEngine for others,
 /// and with --off-chip.
 
 #include <algorithm>
@@ -136,10 +136,10 @@ void measure_chosen(const Choices& choices) {
                   CudaStreamedEngine<bf16, 64>, CudaStreamedEngine<bf16, 100>,
                   CudaContextEngine<bf16>>(choices);
   } else if (choices.precision == "fp16") {
-    measure_first<fp16, CudaResidentEngine<fp16>, CudaStreamedEngine<fp16>,
-                  CudaContextEngine<fp16>>(choices);
+    measure_first<fp16, CudaResidentEngine<fp16>, CudaStreamedEngine<fp16>>(choices);
   } else {
-    measure_first<fp32, CudaResidentEngine<fp32>, CudaStreamedEngine<fp32>>(choices);
+    measure_first<fp32, CudaResidentEngine<fp32>, CudaStreamedEngine<fp32>,
+                  CudaLongListEngine<fp32>>(choices);
   }
 }
 

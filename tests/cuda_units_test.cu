@@ -481,6 +481,32 @@ TEMPLATE_TEST_CASE("units: fp32 follows the reference", "[gpu]", pvm::CudaReside
   check_small(distance<E>(momentum_comes_late, 1, steps));
 }
 
+TEST_CASE("units: long lists hold a momentum of 0.5", "[gpu]") {
+  if (skipped()) return;
+  const Multiprocessors sixteen(16);
+  using E = pvm::CudaLongListEngine<>;
+  const int steps = steps_of(60, 40);
+  auto spec = hidden_49();
+  spec.momentum = 0.5;
+  check_small(distance<E>(spec, 1, steps));
+  auto one = one_layer(0.5);
+  one.initial_learning_rate = 0.01;
+  one.context_exclude_self = true;
+  check_small(distance<E>(one, 1, steps));
+  auto momentum_comes_late = spec;
+  momentum_comes_late.delay_each_layer_learning = 11;
+  momentum_comes_late.delay_final_learning_rate = 2;
+  momentum_comes_late.final_learning_rate = momentum_comes_late.initial_learning_rate;
+  check_small(distance<E>(momentum_comes_late, 1, steps));
+  pvm_test::same_bits<E>(1, spec);
+  pvm_test::momentum_of_another_spec_counts<E>(spec, 1, 0.5, 0.1);
+  pvm_test::momentum_of_another_spec_counts<E>(spec, 1, 0.1, 0.5);
+  std::string why;
+  spec.momentum = 0.6;
+  CHECK(!E::plan(spec, why));
+  CHECK(why == "its momentum lives too long");
+}
+
 TEMPLATE_TEST_CASE("units: fp32 follows the reference on networks drawn at random", "[gpu]",
                    pvm::CudaResidentEngine<pvm::fp32>, pvm::CudaStreamedEngine<pvm::fp32>) {
   if (skipped()) return;

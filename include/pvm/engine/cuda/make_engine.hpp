@@ -114,7 +114,7 @@ bool worth_general(const Spec& spec) {
 PVM_PLANNED_IN_LIBRARY(CudaStreamedEngine<bf16, large_units_hidden>)
 PVM_PLANNED_IN_LIBRARY(CudaStreamedEngine<bf16, largest_units_hidden>)
 PVM_PLANNED_IN_LIBRARY(CudaContextEngine<bf16, units_hidden>)
-PVM_PLANNED_IN_LIBRARY(CudaContextEngine<fp16, units_hidden>)
+PVM_PLANNED_IN_LIBRARY(CudaLongListEngine<fp32, units_hidden>)
 PVM_ENGINES_IN_LIBRARY(fp32)
 PVM_ENGINES_IN_LIBRARY(bf16)
 PVM_ENGINES_IN_LIBRARY(fp16)
@@ -146,7 +146,7 @@ std::optional<AnyEngine> make_whole_units(const Spec& spec, const EngineOptions&
   } else if constexpr (Hidden > units_hidden) {
     return make_if_planned<CudaStreamedEngine<Precision, Hidden>>(spec, options);
   } else {
-    if constexpr (Hidden == units_hidden && !std::same_as<Precision, fp32>) {
+    if constexpr (Hidden == units_hidden && std::same_as<Precision, bf16>) {
       if (spec.feed_context_in_complex_layer) {
         return make_if_planned<CudaContextEngine<Precision, Hidden>>(spec, options);
       }
@@ -154,7 +154,12 @@ std::optional<AnyEngine> make_whole_units(const Spec& spec, const EngineOptions&
     auto engine = make_if_planned<CudaResidentEngine<Precision, Hidden>>(spec, options);
     if constexpr (Hidden == units_hidden) {
       if (!engine && (options.divided() || worth_streaming<Precision>(spec))) {
-        return make_if_planned<CudaStreamedEngine<Precision, Hidden>>(spec, options);
+        engine = make_if_planned<CudaStreamedEngine<Precision, Hidden>>(spec, options);
+      }
+      if constexpr (std::same_as<Precision, fp32>) {
+        if (!engine && !options.divided()) {
+          return make_if_planned<CudaLongListEngine<fp32, Hidden>>(spec, options);
+        }
       }
     }
     return engine;

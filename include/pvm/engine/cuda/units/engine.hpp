@@ -65,6 +65,8 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
   static constexpr bool streams = Sizes::streams;
   /// Whether it is for networks whose outputs read the context.
   static constexpr bool reads_context = Sizes::reads_context;
+  /// Whether its lists are longer than those of other engines.
+  static constexpr bool long_lists = Sizes::long_lists;
   /// The same engine for units with another number of hidden values.
   template <int Other>
   using with_hidden = CudaUnitsEngine<Precision, Other, home>;
@@ -176,7 +178,7 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
   /// Sets what such an array has of units of other shards to zeros.
   void clear_past_of_others(std::vector<std::uint32_t>& past) const {
     const auto clear = [&](std::size_t first, std::size_t words) {
-      for (std::size_t row = 0; row < count(detail::units::ring); ++row, first += plan_.row_words) {
+      for (std::size_t row = 0; row < count(Sizes::ring); ++row, first += plan_.row_words) {
         std::fill_n(past.begin() + static_cast<std::ptrdiff_t>(first), words, 0U);
       }
     };
@@ -222,9 +224,9 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
     using namespace detail::units;
     const std::size_t words =
         2 * stored_words() + list_words() + area_words() +
-        lent<std::uint32_t>(count(ring) * plan_.row_words) + count(ring) * hidden_row() +
-        count(history) * (hidden_row() + plan_.outputs) + 2 * plan_.outputs +
-        plan_.programs.size() + plan_.program_start.size() +
+        lent<std::uint32_t>(count(Sizes::ring) * plan_.row_words) +
+        count(Sizes::ring) * hidden_row() + count(Sizes::history) * (hidden_row() + plan_.outputs) +
+        2 * plan_.outputs + plan_.programs.size() + plan_.program_start.size() +
         lent<unsigned int>(detail::units::rounds) + 2 * plan_.program_start.size() + 2;
     return words * 4 + score_size() * sizeof(double) + this->staging_bytes();
   }
@@ -232,8 +234,9 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
   [[nodiscard]] MemoryParts memory_parts() const {
     using namespace detail::units;
     const std::size_t weights = stored_words() * 4, units = (list_words() + area_words()) * 4;
-    const std::size_t rows = count(ring) * (plan_.row_words + hidden_row()) +
-                             count(history) * (hidden_row() + plan_.outputs) + 2 * plan_.outputs;
+    const std::size_t rows = count(Sizes::ring) * (plan_.row_words + hidden_row()) +
+                             count(Sizes::history) * (hidden_row() + plan_.outputs) +
+                             2 * plan_.outputs;
     const std::size_t known = 2 * weights + units + rows * 4;
     return this->with_staging(
         {{Sizes::fp32_weights ? "weights" : "weights, high and low halves", weights},
@@ -297,12 +300,11 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
   }
   /// The row of step `step_` - `back` in the device's rings of `ring` rows (past, hidden values).
   [[nodiscard]] std::size_t ring_row(std::uint64_t back) const {
-    return static_cast<std::size_t>((step_ + 2 * detail::units::ring - back) % detail::units::ring);
+    return static_cast<std::size_t>((step_ + 2 * Sizes::ring - back) % Sizes::ring);
   }
   /// The row of step `step_` - `back` in the device's rings of `history` rows (d0, d1).
   [[nodiscard]] std::size_t history_row(std::uint64_t back) const {
-    return static_cast<std::size_t>((step_ + 2 * detail::units::history - back) %
-                                    detail::units::history);
+    return static_cast<std::size_t>((step_ + 2 * Sizes::history - back) % Sizes::history);
   }
   /// The index in `y_` at which y of step `step_` - `back` starts.
   [[nodiscard]] std::size_t y_row(std::uint64_t back) const {
@@ -313,9 +315,11 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
   [[nodiscard]] std::string layout_name() const {
     const std::string pipelined = Sizes::packed ? "pipelined, packed, " : "pipelined, ";
     const std::string context = Sizes::reads_context ? "context, " : "";
+    const std::string lists = Sizes::long_lists ? ", long lists" : "";
     const std::string streamed = context + (Sizes::pipelined ? pipelined : "streamed units, ");
     const std::string how =
-        Sizes::streams ? streamed : (Sizes::specialised ? "by roles, " : "on the chip, ");
+        Sizes::streams ? streamed
+                       : (Sizes::specialised ? "by roles, " : "on the chip" + lists + ", ");
     return how + std::string(Precision::name) + ", " + std::to_string(plan_.multiprocessors) +
            " multiprocessors";
   }
@@ -360,10 +364,10 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
     lists_ = Array<std::uint32_t>(list_words());
     unit_areas_ = Array<std::uint32_t>(area_words());
     streams_.clear(unit_areas_);  // writing factors reads some words behind a unit's last row
-    past_ = Array<std::uint32_t>(lent<std::uint32_t>(count(ring) * plan_.row_words));
-    hidden_ = Array<float>(count(ring) * hidden_row());
-    d0_ = Array<float>(count(history) * hidden_row());
-    d1_ = Array<float>(count(history) * plan_.outputs);
+    past_ = Array<std::uint32_t>(lent<std::uint32_t>(count(Sizes::ring) * plan_.row_words));
+    hidden_ = Array<float>(count(Sizes::ring) * hidden_row());
+    d0_ = Array<float>(count(Sizes::history) * hidden_row());
+    d1_ = Array<float>(count(Sizes::history) * plan_.outputs);
     y_ = Array<float>(2 * plan_.outputs);
     begun_ = Array<unsigned int>(lent<unsigned int>(detail::units::rounds));
 #if defined(PVM_TIMELINE)
@@ -437,7 +441,7 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
   void find_hidden(FollowedSteps& steps) const {
     steps.hidden = hidden_.get();
     steps.hidden_stride = hidden_row();
-    steps.hidden_rows = detail::units::ring;
+    steps.hidden_rows = Sizes::ring;
   }
   /// Launches up to `most` steps of the staged block of frames.
   void launch_steps(int most, cudaStream_t stream) const {
@@ -474,7 +478,7 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
     PastArrays own{std::vector<std::uint32_t>(past_.size()),
                    std::vector<float>(hidden_.size(), 1.0F), std::vector<float>(d0_.size()),
                    std::vector<float>(d1_.size()), std::vector<float>(y_.size(), 1.0F)};
-    for (std::size_t row = 0; row < count(ring); ++row) {
+    for (std::size_t row = 0; row < count(Sizes::ring); ++row) {
       std::uint32_t* words = own.past.data() + row * plan_.row_words;
       // Before step 0 all of x is 1, and so is every row of the past but the last: x(step_) itself
       // is made of c(h(step_ - 1)), with h = 1.
@@ -484,7 +488,7 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
       words[plan_.one] = Words::pack(1.0F);
       // The tags of the units' records, as if each row had been sent in its step: the number of the
       // step after it. A piece is three values and the tag.
-      const std::size_t back = (step_ + 2 * ring - 1 - row) % ring;
+      const std::size_t back = (step_ + 2 * Sizes::ring - 1 - row) % Sizes::ring;
       for (std::size_t at = 3; at < plan_.first_patch; at += 4) {
         words[at] = static_cast<std::uint32_t>(step_ - back);
       }
@@ -630,5 +634,11 @@ using CudaStreamedEngine = CudaUnitsEngine<Precision, Hidden, detail::units::Hom
 /// fp32.
 template <class Precision, int Hidden = 49>
 using CudaContextEngine = CudaUnitsEngine<Precision, Hidden, detail::units::Home::streamed_context>;
+
+/// CudaResidentEngine in fp32 for a momentum of up to 0.5, which other engines of whole units
+/// cannot list for as long as it lives.
+template <class Precision = fp32, int Hidden = 49>
+using CudaLongListEngine =
+    CudaUnitsEngine<Precision, Hidden, detail::units::Home::resident_long_lists>;
 
 }  // namespace pvm::inline v0

@@ -128,12 +128,12 @@ __global__ void __launch_bounds__(S::threads, S::thread_blocks_per_sm)
     float products = 0;
     if (my.patch != not_a_patch) {
       const std::uint32_t* record =
-          loop.past(t - 1 + ring) + a.first_patch + my.patch * a.patch_record + a.patch_products;
-      if (loop.lane() < table_row) products = __uint_as_float(__ldcg(record + loop.lane()));
+          loop.past(t - 1 + S::ring) + a.first_patch + my.patch * a.patch_record + a.patch_products;
+      if (loop.lane() < S::table_row) products = __uint_as_float(__ldcg(record + loop.lane()));
     } else {
       products = loop.sum_over_sources(loop.primary_products(u, t - 2, 0));
     }
-    if (loop.lane() < table_row) loop.primary_sums(u, t + 1)[loop.lane()] = products;
+    if (loop.lane() < S::table_row) loop.primary_sums(u, t + 1)[loop.lane()] = products;
     if constexpr (S::reads_context) loop.load_context_sums(u, t);
     if (my.patch != not_a_patch) loop.read_patch(u, 0);
   }
@@ -215,13 +215,14 @@ __device__ __forceinline__ void restore_unit(const Loop& loop, int u, unsigned l
   using S = typename Loop::S;
   using Words = typename Loop::Words;
   const ProgramUnit& my = loop.unit(u);
-  constexpr unsigned steps = S::reads_context ? history + 1 : 2;
+  constexpr unsigned steps = S::reads_context ? S::history + 1 : 2;
 #pragma unroll 1
   for (unsigned back = 1; back <= steps; ++back) {
-    const unsigned long long t = step + 2 * ring - back;
+    const unsigned long long t = step + 2 * S::ring - back;
     std::uint32_t* record = loop.past(t) + my.unit * S::record;
     const std::uint32_t* then =
-        loop.past(t - 3 - static_cast<unsigned>(min(loop.lane() & (table_row - 1), S::terms - 1))) +
+        loop.past(t - 3 -
+                  static_cast<unsigned>(min(loop.lane() & (S::row_lanes - 1), S::terms - 1))) +
         my.unit * S::record;
     const auto value = [](const std::uint32_t* from, int i) {
       return Words::unpack(__ldcg(from + in_pieces(static_cast<std::uint32_t>(i))));
@@ -244,10 +245,11 @@ __device__ __forceinline__ void restore_patch(const Loop& loop, int u, unsigned 
   using Words = typename Loop::Words;
   const Arguments& a = loop.a;
   const ProgramUnit& my = loop.unit(u);
-  const unsigned long long t = step + 2 * ring - 1;
+  const unsigned long long t = step + 2 * S::ring - 1;
   std::uint32_t* record = loop.past(t) + a.first_patch + my.patch * a.patch_record;
   const std::uint32_t* then =
-      loop.past(t - 3 - static_cast<unsigned>(min(loop.lane() & (table_row - 1), S::terms - 1))) +
+      loop.past(t - 3 -
+                static_cast<unsigned>(min(loop.lane() & (S::row_lanes - 1), S::terms - 1))) +
       a.first_patch + my.patch * a.patch_record;
   const auto value = [](const std::uint32_t* from, int k) {
     return Words::unpack(__ldcg(from + in_pieces(static_cast<std::uint32_t>(k))));
@@ -256,7 +258,7 @@ __device__ __forceinline__ void restore_patch(const Loop& loop, int u, unsigned 
                                        [&](int k) { return four_values(then, k, value); },
                                        [&](int k) { return value(record, k); },
                                        [&](int k) { return value(then, k); });
-  if (loop.lane() < table_row) {
+  if (loop.lane() < S::table_row) {
     record[a.patch_products + loop.lane()] = __float_as_uint(sum);
   }
 }

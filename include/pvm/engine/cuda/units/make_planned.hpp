@@ -27,11 +27,11 @@ namespace pvm::inline v0::detail {
 inline constexpr int units_hidden = 49, small_units_hidden = 36, large_units_hidden = 64,
                      largest_units_hidden = 100;
 
-/// Whether engines of type `E` are compiled for shards: not fp16, not the other units and not
-/// outputs that read the context, which would take the compiler longer than they are worth.
+/// Whether engines of type `E` are compiled for shards: not fp16, other units, outputs that read
+/// the context and long lists, which would take the compiler longer than they are worth.
 template <class E>
 inline constexpr bool can_be_divided =
-    !std::same_as<typename E::precision, fp16> && !E::reads_context &&
+    !std::same_as<typename E::precision, fp16> && !E::reads_context && !E::long_lists &&
     std::same_as<E, typename E::template with_hidden<units_hidden>>;
 
 /// An engine of type `E` for one sequence, or its shards if `options` divide the network, if there

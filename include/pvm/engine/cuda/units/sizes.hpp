@@ -51,16 +51,13 @@ inline constexpr int columns = 16;     ///< of a block of weights
 inline constexpr int line_words = 32;  ///< of a line of the L2 cache
 /// Lines, and words, of a chunk: memory on one side of the L2 cache.
 inline constexpr int chunk_lines = 32, chunk_words = chunk_lines * line_words;
-inline constexpr int ring = 32;           ///< rows (steps) of the past in device memory; 2^k
-inline constexpr int history = 16;        ///< rows (steps) that a unit keeps of h and d0; 2^k
-inline constexpr int table_row = 16;      ///< row length of tables by age, longer than `terms`
+inline constexpr int ring = 32;           ///< usual Sizes::ring, which shards have
 inline constexpr int ahead = 8;           ///< steps that one thread block may be ahead of another
 inline constexpr int rounds = 2 * ahead;  ///< counters of begun steps; step t uses t % rounds
 inline constexpr int launch_steps = 256;  ///< of one launch, at most
 /// Each step of a launch, and the step after it, may have its own table of coefficients for each
 /// layer; the numbers of these tables have 16 bits.
 inline constexpr std::size_t most_layers = (std::size_t{1} << 16) / (launch_steps + 1);
-inline constexpr int group_sources = 6;  ///< sources whose inner products a warp reads at once
 
 /// Thread blocks exchange data in pieces of 16 bytes, written and read whole: three words of data
 /// and a tag, the number of the step after the one the data belongs to. A reader that finds the
@@ -83,8 +80,16 @@ constexpr bool fits_tiles(int hidden, bool pipelined) {
 /// room; or `streamed`, in device memory, from which every step streams all weights, however many
 /// units there are. The latter two are the same for a shard, a launch that has some of a network's
 /// units and exchanges records with launches that have the others (step/exchange.cuh).
-/// `streamed_context` is `streamed` for networks whose outputs read the context.
-enum class Home { resident, streamed, resident_shard, streamed_shard, streamed_context };
+/// `streamed_context` is `streamed` for networks whose outputs read the context;
+/// `resident_long_lists` is `resident` in fp32 for a momentum that lives longer.
+enum class Home {
+  resident,
+  streamed,
+  resident_shard,
+  streamed_shard,
+  streamed_context,
+  resident_long_lists
+};
 constexpr bool is_shard(Home home) {
   return home == Home::resident_shard || home == Home::streamed_shard;
 }
@@ -93,11 +98,13 @@ constexpr Home shard_of(Home home) {
   return home == Home::streamed ? Home::streamed_shard : Home::resident_shard;
 }
 constexpr Home whole_of(Home home) {
-  if (home == Home::streamed_context) return home;
-  return home == Home::streamed || home == Home::streamed_shard ? Home::streamed : Home::resident;
+  if (home == Home::streamed_shard) return Home::streamed;
+  return home == Home::resident_shard ? Home::resident : home;
 }
 /// Whether every step streams all weights from device memory.
-constexpr bool streams_all(Home home) { return whole_of(home) != Home::resident; }
+constexpr bool streams_all(Home home) {
+  return home != Home::resident_long_lists && whole_of(home) != Home::resident;
+}
 
 template <class Precision, int Hidden, Home home = Home::resident>
 struct Sizes {
@@ -105,6 +112,8 @@ struct Sizes {
   static constexpr bool streams = streams_all(home);
   /// Whether outputs read the context.
   static constexpr bool reads_context = home == Home::streamed_context;
+  /// Whether lists hold gradients until a momentum of 0.5 has died out.
+  static constexpr bool long_lists = home == Home::resident_long_lists;
   /// Whether there are other launches that have the rest of the network's units.
   static constexpr bool shards = is_shard(home);
   /// Thread blocks on each streaming multiprocessor (SM). When all weights are streamed there are
@@ -182,26 +191,42 @@ struct Sizes {
   /// number of listed gradients of W1, which is smaller by one, because one row of d1 is being
   /// written. (Units keep h for as long as 13 gradients need it, so 14 rows are enough.)
   static constexpr int first_d1_row = remainder_rows == 0 ? 2 : remainder_rows + 1;
-  static constexpr int list_d1_rows = 16 - first_d1_row;
+  static constexpr int list_rows = long_lists ? 24 : 16;
+  static constexpr int list_d1_rows = list_rows - first_d1_row;
   static constexpr int w1_terms = list_d1_rows - 1;
+  static_assert(!long_lists || fp32_weights, "16-bit lists are one mma operand A");
   /// The number of listed gradients of W0. In `pipelined` it is larger, because what folds read and
   /// write takes a good part of a step: as many as fit an mma operand and whole pieces of a record.
   /// Where outputs read the context, the sum of a unit's values takes the last product's place.
   static constexpr int terms = pipelined ? (reads_context ? 14 : 15) : w1_terms;
+  /// The row length of tables by age, longer than `terms` by two or more; and how many lanes have
+  /// one age each, so that a warp has room for two such rows or for one.
+  static constexpr int table_row = long_lists ? 24 : 16;
+  static constexpr int row_lanes = long_lists ? 32 : 16;
   static_assert(terms < table_row && terms >= w1_terms);
+  static_assert(!long_lists || terms + 2 < table_row);
   /// The fold periods of W0 and W1: as late as the list of gradients allows. R = L, as
-  /// CoefficientTables know the momentum of a step before its folds.
-  static constexpr int period = terms, w1_period = w1_terms;
+  /// CoefficientTables know the momentum of a step before its folds. With long lists blocks fold
+  /// sooner: their tables have a row for each step of the period, and are in shared memory.
+  static constexpr int period = long_lists ? 13 : terms;
+  static constexpr int w1_period = long_lists ? period : w1_terms;
   static_assert(period <= 32, "ProgramUnit::due_phases has a bit for each phase");
   /// Whether W1 folds in other phases than W0, with coefficients of its own.
   static constexpr bool two_plans = terms != w1_terms;
+  /// Rows (steps) of the past in device memory, and of d0 and d1 there; 2^k.
+  static constexpr int ring = long_lists ? 2 * units::ring : units::ring;
+  static constexpr int history = long_lists ? 32 : 16;
   /// Numbers of phases of blocks of W0 and, from `period` on, of Wc, whose phases are those of W1.
   static constexpr int phases = period + (reads_context ? w1_period : 0);
   static_assert(!reads_context || (pipelined && two_plans), "Wc has the plan of W1");
   /// Rows (steps) of the ring buffers of c(h) and of patches: a step's row, and those up to the
   /// input of W0's oldest listed gradient, which is 2 + terms steps old.
-  static constexpr int past_rows = two_plans ? 3 + terms : history;
-  static_assert(past_rows >= history && history >= 3 + w1_terms && history > terms);
+  static constexpr int past_rows = two_plans || long_lists ? 3 + terms : history;
+  /// Rows that a unit keeps of h and d0; and whether their number is not 2^k, so that a step's row
+  /// is counted (Now::past_row).
+  static constexpr int unit_rows = long_lists ? past_rows : history;
+  static constexpr bool counts_rows = two_plans || long_lists;
+  static_assert(past_rows >= unit_rows && unit_rows >= 3 + w1_terms && unit_rows > terms);
 
   /// Sizes in 32-bit words: the tiles of a block as they are multiplied (their low halves take as
   /// many) and as they are stored, the remainder rows of a block of W0, and the list of a block of
@@ -209,7 +234,7 @@ struct Sizes {
   static constexpr int unpacked_words = tiles * 8 * columns / weights_per_word;
   static constexpr int block_words = packed ? unpacked_words / 4 * 3 : unpacked_words;
   static constexpr int remainder_words = remainder_rows * columns / weights_per_word;
-  static constexpr int list_words = 16 * columns / weights_per_word;
+  static constexpr int list_words = list_rows * columns / weights_per_word;
   /// Words of the remainder rows of a block of W1 in device memory: one row more, the bias. Device
   /// memory holds tiles and remainder rows apart, so that tiles begin at a line of the L2 cache.
   static constexpr int w1_remainder_words = remainder_words + columns / weights_per_word;
@@ -257,6 +282,8 @@ struct Sizes {
   static constexpr int value_pieces = (Hidden + 2) / 3;
   static constexpr int product_pieces = (terms + 2) / 3;
   static constexpr int record = 4 * (value_pieces + product_pieces);
+  /// Sources whose inner products a warp reads at once.
+  static constexpr int group_sources = long_lists ? 4 : 6;
   // A fold reads the inputs of the oldest listed gradient, and B those of the step before.
   static_assert(ahead + terms + 6 <= ring, "the fastest writes over what the slowest reads");
   static_assert(!reads_context || terms + 1 == 3 * product_pieces, "a sum follows the products");
@@ -266,7 +293,7 @@ struct Sizes {
                 "a warp reads the products of a group at once");
   /// Context sources of one panel, which folds together, at most. With folder warps it is smaller,
   /// so that about the same number of blocks folds in every step.
-  static constexpr std::size_t panel_sources = specialised ? 4 : group_sources;
+  static constexpr std::size_t panel_sources = specialised ? 4 : 6;
 
   // The area of a unit: what it has beside weights and inputs. The constants are word offsets from
   // the start of the area, which is in shared memory or, if `streams`, in device memory.
@@ -280,8 +307,8 @@ struct Sizes {
   /// [step parity][table_row]: inner products of A with its past, by age. Those of B are A's of the
   /// step before.
   static constexpr std::uint32_t primary = w1_tables + (w1_period + 1) * table_row;
-  /// [since][16]: what the rows of W1's list are multiplied by for y (`write_list_factors`), packed
-  /// (Split).
+  /// [since][table_row]: what the rows of W1's list are multiplied by for y (`write_list_factors`),
+  /// packed (Split).
   static constexpr std::uint32_t list_factors = primary + 2 * table_row;
   /// h(t), packed (Split); in `pipelined` h(t - 1).
   static constexpr std::uint32_t packed_hidden = list_factors + w1_period * table_row;
@@ -290,11 +317,11 @@ struct Sizes {
   static constexpr std::uint32_t part0 = packed_hidden + values;
   static constexpr std::uint32_t listed_part = part0 + multipliers * values;
   static constexpr std::uint32_t part1 = listed_part + values;
-  static constexpr int part1_words = tiles * 8 + 16;
-  /// Ring buffers by step: `history` rows of h and of d0, `past_rows` rows of c(h).
+  static constexpr int part1_words = tiles * 8 + list_rows;
+  /// Ring buffers by step: `unit_rows` rows of h and of d0, `past_rows` rows of c(h).
   static constexpr std::uint32_t hidden = part1 + multipliers * part1_words;
-  static constexpr std::uint32_t d0 = hidden + history * values;
-  static constexpr std::uint32_t squeezed = d0 + history * values;
+  static constexpr std::uint32_t d0 = hidden + unit_rows * values;
+  static constexpr std::uint32_t squeezed = d0 + unit_rows * values;
   /// Factors of the folds of W0 (`fold0`) and W1 (`fold1`): with 16-bit weights mma operands A, for
   /// which some words behind a row of values are read, too; with fp32 weights the coefficients.
   /// There is one copy for even and one for odd steps; where warps have roles there is one copy
@@ -311,7 +338,7 @@ struct Sizes {
       fp32_weights ? terms * columns + 4 : (specialised ? early_folds * remainder_words : 0);
   static constexpr std::uint32_t fold1 = fold0 + factor_copies * factor_words;
   /// Words of the ring buffers of h and d0, and some behind them that are read, too; and of c(h).
-  static constexpr int history_words = 2 * history * values + 16;
+  static constexpr int history_words = 2 * unit_rows * values + 16;
   static constexpr int squeezed_words = past_rows * values;
   /// [2], by the low bit of `turn`: whether the folds of a step change anything (View::any_gain).
   static constexpr std::uint32_t any_gain = fold1 + factor_copies * factor_words;

@@ -301,8 +301,8 @@ struct Pipelined : ThreadBlock<Precision, Hidden, home> {
   /// all finishers share the work and no value waits for more than one round trip to the L2 cache.
   __device__ __forceinline__ void make_values() const {
     const unsigned long long t = now().step;
-    const bool survives = this->row_survives_launch(ring);
-    float* const hidden = a.hidden + static_cast<std::size_t>(t & (ring - 1)) * a.hidden_row;
+    const bool survives = this->row_survives_launch(S::ring);
+    float* const hidden = a.hidden + static_cast<std::size_t>(t & (S::ring - 1)) * a.hidden_row;
     const int pieces = this->unit_count() * S::value_pieces;
 #pragma unroll 1
     for (int k = thread - streaming; k < pieces; k += finishing) {
@@ -357,7 +357,7 @@ struct Pipelined : ThreadBlock<Precision, Hidden, home> {
     const bool squeezed = what == S::squeezed;
     if ((squeezed ? unit(u).squeezed : unit(u).history) != in_memory) return;
     const float* line = this->history_rows(what, u);
-    const int words = (squeezed ? S::past_rows : history) * S::values;
+    const int words = (squeezed ? S::past_rows : S::history) * S::values;
 #pragma unroll 1
     for (int i = lane() * line_words; i < words; i += 32 * line_words) prefetch_line(line + i);
   }

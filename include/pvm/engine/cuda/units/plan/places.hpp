@@ -24,10 +24,12 @@ void Plan<Precision, Hidden, home>::lay_out_areas() {
   std::size_t n = 0;
   for (const auto& units : portions_) n = std::max(n, units.size());
   if (n > S::most_units) problem_ = "it has too many units";
-  for (const auto& units : portions_) {
-    std::size_t row_groups = units.size();
-    for (const std::size_t u : units) row_groups += groups(u);
-    if (row_groups > S::most_units) problem_ = "a multiprocessor would have too many outputs";
+  if constexpr (S::reads_context) {
+    for (const auto& units : portions_) {
+      std::size_t row_groups = units.size();
+      for (const std::size_t u : units) row_groups += groups(u);
+      if (row_groups > S::most_units) problem_ = "its units have too many outputs";
+    }
   }
   SharedAllocator allocate{Areas::offsets};
   (void)allocate(base(0));

@@ -22,7 +22,7 @@ namespace pvm::inline v0::detail::units {
 template <class Precision, int Hidden, Home home>
 void Plan<Precision, Hidden, home>::lay_out_row() {
   patch_products = words_in_pieces(static_cast<std::size_t>(net_.units[0].base));
-  patch_record = patch_products + table_row;
+  patch_record = patch_products + S::table_row;
   patch_row = round_up(static_cast<std::size_t>(net_.units[0].base), 4);
   const std::size_t patches = net_.layer_start[1];
   first_patch = net_.units.size() * S::record;
@@ -167,17 +167,18 @@ void Plan<Precision, Hidden, home>::list_groups(Draft& draft, ProgramUnit& unit,
   std::vector<std::uint32_t> places;  // [source]: its first piece of products | phase
   for (const PanelSources& panel : panels) {
     const bool is_primary = panel.first < unit.first_source + unit.primary;
-    for (std::uint32_t s = 0; s < panel.count && (s < group_sources || !is_primary); ++s) {
+    for (std::uint32_t s = 0; s < panel.count && (s < S::group_sources || !is_primary); ++s) {
       places.push_back((draft.sources[panel.first + s].from + 4 * S::value_pieces) |
                        panel.phase << phase_shift);
     }
-    if (is_primary) places.resize(round_up(places.size(), group_sources), no_source);
+    if (is_primary) places.resize(round_up(places.size(), S::group_sources), no_source);
   }
   unit.products = narrow(draft.products.size());
-  unit.groups = narrow(round_up(places.size(), group_sources) / group_sources);
+  unit.groups = narrow(round_up(places.size(), S::group_sources) / S::group_sources);
   for (std::size_t at = 0; at < unit.groups * 32; ++at) {
-    const std::size_t lane = at % 32, source = at / 32 * group_sources + lane / S::product_pieces;
-    const bool is = lane < group_sources * S::product_pieces && source < places.size() &&
+    const std::size_t lane = at % 32,
+                      source = at / 32 * S::group_sources + lane / S::product_pieces;
+    const bool is = lane < S::group_sources * S::product_pieces && source < places.size() &&
                     places[source] != no_source;
     draft.products.push_back(is ? places[source] + 4 * narrow(lane % S::product_pieces)
                                 : no_source);

@@ -28,7 +28,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::errors(int
   const bool scored = this->scored()[n.frame] != 0;
   const bool signs = a.sign_error != 0;
   const int kind = derivative_kind();
-  const bool survives = row_survives_launch(history);
+  const bool survives = row_survives_launch(S::history);
   const unsigned parity = (static_cast<unsigned>(t) & 1U) * 16;
   const std::uint32_t then = this->past_row(2) * a.patch_row;
   const ErrorRule rule{scored, signs, kind, then};
@@ -41,7 +41,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::errors(int
       S::specialised ? reinterpret_cast<std::uint32_t*>(outputs_of(t, 0, 0)) : shared + p.d1;
   // Loaded once: the compiler does not know that what is stored below does not change it.
   std::uint32_t* lists = S::lists_in_slots ? nullptr : list_of(0);
-  float* row = a.d1 + static_cast<std::size_t>(t & (history - 1)) * a.output_row;
+  float* row = a.d1 + static_cast<std::size_t>(t & (S::history - 1)) * a.output_row;
   SquaredErrors squares;
   constexpr int at_once = S::streams ? 2 : 1;  // loads of y(t-2) that a thread has in flight
 #pragma unroll 1

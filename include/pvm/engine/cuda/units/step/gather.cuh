@@ -95,7 +95,7 @@ __device__ __forceinline__ float ThreadBlock<Precision, Hidden, home>::sum_over_
     float v = sum.v[i];
     float all = v;
 #pragma unroll
-    for (int s = 1; s < group_sources; ++s) {
+    for (int s = 1; s < S::group_sources; ++s) {
       all += __shfl_sync(every_lane, v, (lane() + s * S::product_pieces) & 31);
     }
     const float mine = __shfl_sync(every_lane, all, lane() / 3);
@@ -113,9 +113,9 @@ __device__ __forceinline__ Products ThreadBlock<Precision, Hidden, home>::primar
   const float ones[3] = {1, 1, 1};
   Products sum = {{0, 0, 0}};
 #pragma unroll 1
-  for (; from < my.primary; from += group_sources) {
+  for (; from < my.primary; from += S::group_sources) {
     const std::uint32_t s = from + static_cast<std::uint32_t>(lane() / S::product_pieces);
-    if (s >= my.primary || lane() >= group_sources * S::product_pieces) continue;
+    if (s >= my.primary || lane() >= S::group_sources * S::product_pieces) continue;
     const std::uint32_t* at =
         past(step) + products_at(list<Source>(p.sources)[my.first_source + s]);
     uint4 piece = receive_piece<S::shards>(at);

@@ -28,8 +28,8 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::finish_uni
   std::uint32_t* record = past(t) + my.unit * S::record;
   std::uint32_t* words = area(u) + S::listed_part;
   float* row =
-      a.hidden + static_cast<std::size_t>(t & (ring - 1)) * a.hidden_row + my.unit * Hidden;
-  const bool survives = row_survives_launch(ring);
+      a.hidden + static_cast<std::size_t>(t & (S::ring - 1)) * a.hidden_row + my.unit * Hidden;
+  const bool survives = row_survives_launch(S::ring);
   const auto make = [&](int i) { return keep_hidden(u, i, hidden_sum(u, i), row, survives); };
   // If all weights are streamed the area is in device memory, and reading words back from it would
   // cost a round trip. So they go from lane to lane by shuffles.
@@ -58,14 +58,19 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::finish_uni
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::finish_products(
     int u, unsigned long long t, std::uint32_t* record) const {
-  const float sum = unit_products(u);
+  if constexpr (S::row_lanes == 32) {
+    send_products(record, unit_products(u, S::squeezed), t);
+    write_list_factors(u, unit_products(u, S::hidden), 0);
+    return;
+  }
+  const float sum = unit_products(u, lane() < S::row_lanes ? S::squeezed : S::hidden);
   send_products(record, sum, t);
   if constexpr (S::pipelined) {
-    if (lane() >= table_row) {
-      float_area(u)[S::products + static_cast<unsigned>(lane()) - table_row] = sum;
+    if (lane() >= S::table_row) {
+      float_area(u)[S::products + static_cast<unsigned>(lane()) - S::table_row] = sum;
     }
   } else {
-    write_list_factors(u, sum);
+    write_list_factors(u, sum, S::row_lanes);
   }
 }
 
@@ -109,14 +114,14 @@ __device__ __forceinline__ std::uint32_t ThreadBlock<Precision, Hidden, home>::w
   return word;
 }
 
-/// Inner products of a unit's values in step t with those in the steps of the listed gradients:
-/// lane i gets that of c(h) at age i, lane 16 + i that of h. If `reads_context` the sum of c(h)
-/// follows its products.
+/// Inner products of a unit's values in step t, `what` (S::squeezed or S::hidden), with those in
+/// the steps of the listed gradients: lane i gets that of age i, as does lane row_lanes + i. If
+/// `reads_context` the sum of c(h) follows its products.
 template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ float ThreadBlock<Precision, Hidden, home>::unit_products(int u) const {
-  const std::uint32_t what = lane() < table_row ? S::squeezed : S::hidden;
-  const int terms = lane() < table_row ? S::terms : S::w1_terms;
-  const int age = min(lane() & (table_row - 1), terms - 1);
+__device__ __forceinline__ float ThreadBlock<Precision, Hidden, home>::unit_products(
+    int u, std::uint32_t what) const {
+  const int terms = what == S::squeezed ? S::terms : S::w1_terms;
+  const int age = min(lane() & (S::row_lanes - 1), terms - 1);
   const float* now_row = history_row(what, u, 0);
   const float* then = history_row(what, u, 3 + age);
   const bool sums = S::reads_context && lane() == S::terms;
@@ -124,7 +129,7 @@ __device__ __forceinline__ float ThreadBlock<Precision, Hidden, home>::unit_prod
   const float sum =
       inner_product([&](int i) { return four(now_row + i); }, [&](int i) { return four(then + i); },
                     [&](int i) { return now_row[i]; }, [&](int i) { return then[i]; });
-  return sums || (lane() & (table_row - 1)) < terms ? sum : 0.0F;
+  return sums || (lane() & (S::row_lanes - 1)) < terms ? sum : 0.0F;
 }
 
 /// The sum over a unit's values of a(i) b(i), where `four_a(i)` returns a(i) to a(i + 3) and

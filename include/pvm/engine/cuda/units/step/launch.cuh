@@ -124,15 +124,16 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::load_histo
         const int i = k % Hidden;
         const std::uint32_t number = unit(k / Hidden / S::past_rows).unit;
         const std::size_t at = number * Hidden + i;
-        return {__ldcg(a.hidden + static_cast<std::size_t>(step & (ring - 1)) * a.hidden_row + at),
-                __ldcg(a.d0 + static_cast<std::size_t>(step & (history - 1)) * a.hidden_row + at),
-                __ldcg(past(step) + number * S::record + in_pieces(i))};
+        return {
+            __ldcg(a.hidden + static_cast<std::size_t>(step & (S::ring - 1)) * a.hidden_row + at),
+            __ldcg(a.d0 + static_cast<std::size_t>(step & (S::history - 1)) * a.hidden_row + at),
+            __ldcg(past(step) + number * S::record + in_pieces(i))};
       },
       [&](int k, Values v) {
         const int back = 1 + k / Hidden % S::past_rows;
         const int i = k % Hidden, u = k / Hidden / S::past_rows;
         history_row(S::squeezed, u, back)[i] = Words::unpack(v.squeezed);
-        if (back > history) return;
+        if (back > S::unit_rows) return;
         history_row(S::hidden, u, back)[i] = v.hidden;
         history_row(S::d0, u, back)[i] = v.d0;
         if (i == 0) history_row(S::hidden, u, back)[Hidden] = 1;  // r = [h | 1]: the bias's input
@@ -199,8 +200,9 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::load_w1_we
     Weights w{};  // these loads are in flight together with those of the list
     if (stays) this->load_streamed(w, this->streamed(block));
     this->store_list(list_of(block), block, [&](int e, int o) {
-      const unsigned long long step = now().step + history - 1 - static_cast<unsigned>(age_of(e));
-      return a.d1 + static_cast<std::size_t>(step & (history - 1)) * a.output_row + out + o;
+      const unsigned long long step =
+          now().step + S::history - 1 - static_cast<unsigned>(age_of(e));
+      return a.d1 + static_cast<std::size_t>(step & (S::history - 1)) * a.output_row + out + o;
     });
     if (stays) this->store_w1(block, w);
   }
@@ -241,10 +243,8 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::prepare(No
   const auto after = [](int number, int count) { return number + 1 == count ? 0 : number + 1; };
   next.phase = after(n.phase, S::period);
   next.d1_row = after(n.d1_row, S::list_d1_rows);
-  if constexpr (S::two_plans) {
-    next.w1_phase = after(n.w1_phase, S::w1_period);
-    next.past_row = after(n.past_row, S::past_rows);
-  }
+  if constexpr (S::two_plans) next.w1_phase = after(n.w1_phase, S::w1_period);
+  if constexpr (S::counts_rows) next.past_row = after(n.past_row, S::past_rows);
 }
 
 /// Prepares the next step, and counts that this thread block has begun the current one: one

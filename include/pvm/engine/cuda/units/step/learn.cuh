@@ -78,13 +78,13 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::finish_gra
   const int d1_row = now().d1_row - 1 - min(lane(), S::w1_terms - 1);  // product of age lane()
   const float weight =
       __shfl_sync(every_lane, product, d1_row < 0 ? d1_row + S::list_d1_rows : d1_row);
-  const ValuePairs of_past = weigh_rows(S::hidden, u, t - 3, S::w1_terms, weight);
+  const ValuePairs of_past = weigh_rows(S::hidden, u, 3, S::w1_terms, weight);
   const int kind = derivative_kind();
   const float* before = history_row(S::hidden, u, 2);
   float* to = history_row(S::d0, u, 0);
   float* row =
-      a.d0 + static_cast<std::size_t>(t & (history - 1)) * a.hidden_row + unit(u).unit * Hidden;
-  const bool survives = row_survives_launch(history);
+      a.d0 + static_cast<std::size_t>(t & (S::history - 1)) * a.hidden_row + unit(u).unit * Hidden;
+  const bool survives = row_survives_launch(S::history);
 #pragma unroll
   for (int k = 0; k < pairs_per_lane; ++k) {
     const float2 sum = {z.v[k].x + of_past.v[k].x, z.v[k].y + of_past.v[k].y};

@@ -29,29 +29,30 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::load_coeff
   const float* from = launch().coefficients + static_cast<std::size_t>(table) * a.table_stride;
   float* to = float_area(u);
   if constexpr (S::two_plans) {
-    copy_table(from, S::terms, to + S::tables, nullptr);
+    copy_table(from, S::terms, S::period, to + S::tables, nullptr);
     from += a.second_part;
   }
-  copy_table(from, S::w1_terms, to + S::w1_tables, S::pipelined ? to + S::tables_after : nullptr);
+  copy_table(from, S::w1_terms, S::w1_period, to + S::w1_tables,
+             S::pipelined ? to + S::tables_after : nullptr);
   __syncwarp();
 }
 
-/// Copies the coefficients of a matrix with `terms` listed gradients and as many phases: `from` its
-/// part of a table `to` rows of the unit's area, and those for y(t-1) to the rows `after`, unless
-/// that is null.
+/// Copies the coefficients of a matrix with `terms` listed gradients and `period` phases: `from`
+/// its part of a table `to` rows of the unit's area, and those for y(t-1) to the rows `after`,
+/// unless that is null.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::copy_table(
-    const float* from, int terms, float* to, float* after) const {
-  const int square = terms * terms;
+    const float* from, int terms, int period, float* to, float* after) const {
+  const int square = period * terms;
 #pragma unroll 1
-  for (int k = lane(); k < (terms + 1) * table_row; k += 32) {
-    const int since = k / table_row;
-    const int age = k % table_row;
-    const bool folds = since == terms;
-    float v = age == table_row - 2 ? 1 : 0;
+  for (int k = lane(); k < (period + 1) * S::table_row; k += 32) {
+    const int since = k / S::table_row;
+    const int age = k % S::table_row;
+    const bool folds = since == period;
+    float v = age == S::table_row - 2 ? 1 : 0;
     if (age < terms) v = __ldg(from + (folds ? 2 * square : since * terms) + age);
     // In the row of folds this is the number of coefficients that are not 0.
-    if (age == table_row - 1 && folds) v = __ldg(from + 2 * square + terms);
+    if (age == S::table_row - 1 && folds) v = __ldg(from + 2 * square + terms);
     to[k] = v;
     if (after == nullptr || folds) continue;
     after[k] = age < terms ? __ldg(from + square + since * terms + age) : v;
@@ -67,7 +68,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::make_liste
   const unsigned long long t = now().step;
   const ProgramUnit& my = unit(u);
   const bool patch = my.patch != not_a_patch;
-  const std::uint32_t* sent = past(t - 1 + ring);
+  const std::uint32_t* sent = past(t - 1 + S::ring);
   const auto tag = static_cast<std::uint32_t>(t);
   // Unless the unit sees a patch, the first group is its primary sources. Their products are summed
   // without coefficients, because the next step uses them for B, with other coefficients.
@@ -100,8 +101,8 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::make_liste
       add_products(sum, piece[i], S::streams ? weigh[i].v : source_coefficients(u, at[i]));
     }
   }
-  if (my.primary > group_sources) {  // the first group does not have all primary sources
-    const Products others = primary_products(u, t - 1, group_sources);
+  if (my.primary > S::group_sources) {  // the first group does not have all primary sources
+    const Products others = primary_products(u, t - 1, S::group_sources);
 #pragma unroll
     for (int i = 0; i < 3; ++i) of_primary.v[i] += others.v[i];
   }
@@ -109,7 +110,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::make_liste
   float total = sum_over_sources(sum);
   if constexpr (S::reads_context) keep_context_products(u, t, sum_over_sources(of_context));
   add_own_products(u, my, patch, t, patch ? 0.0F : sum_over_sources(of_primary), total);
-  ValuePairs part = weigh_rows(S::d0, u, t - 1, S::terms, total);
+  ValuePairs part = weigh_rows(S::d0, u, 1, S::terms, total);
 #pragma unroll
   for (int k = 0; k < pairs_per_lane; ++k) {
     const int pair = value_pair(k);
@@ -134,17 +135,17 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::keep_conte
   const auto values = static_cast<float>(static_cast<int>(unit(u).context) * Hidden);
   const float then =
       of_unit[S::context_sums +
-              (static_cast<unsigned>(t) - 3U - static_cast<unsigned>(age)) % history];
+              (static_cast<unsigned>(t) - 3U - static_cast<unsigned>(age)) % S::history];
   float product = fmaf(1.5625F, products, fmaf(-0.15625F, sum + then, values * 0.015625F));
   if (t < static_cast<unsigned>(age) + 3U) product = fmaf(1.25F, sum, -0.125F * values);
-  if (lane() < table_row) {
+  if (lane() < S::table_row) {
     const bool listed = lane() < S::w1_terms;
     of_unit[S::context_products + static_cast<unsigned>(lane())] = listed ? product : 0.0F;
     of_unit[S::folded_coefficients + static_cast<unsigned>(lane())] =
         of_unit[S::w1_tables + static_cast<unsigned>(lane())];
   }
   __syncwarp();
-  if (lane() == 0) of_unit[S::context_sums + static_cast<unsigned>(t) % history] = sum;
+  if (lane() == 0) of_unit[S::context_sums + static_cast<unsigned>(t) % S::history] = sum;
 }
 
 /// Makes the sums of the context of the steps before t, at the start of a launch: one warp's work.
@@ -152,11 +153,12 @@ template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::load_context_sums(
     int u, unsigned long long t) const {
 #pragma unroll 1
-  for (unsigned back = 1; back < history; ++back) {
-    const unsigned long long step = t + 2 * ring - back;
+  for (unsigned back = 1; back < S::history; ++back) {
+    const unsigned long long step = t + 2 * S::ring - back;
     const float products = sum_over_sources(context_products(u, step - 1));
     const float sum = __shfl_sync(every_lane, products, S::terms);
-    if (lane() == 0) float_area(u)[S::context_sums + static_cast<unsigned>(step) % history] = sum;
+    if (lane() == 0)
+      float_area(u)[S::context_sums + static_cast<unsigned>(step) % S::history] = sum;
   }
 }
 
@@ -193,7 +195,7 @@ template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::add_own_products(
     int u, const ProgramUnit& my, bool patch, unsigned long long t, float products,
     float& total) const {
-  if (lane() < table_row) {
+  if (lane() < S::table_row) {
     if (patch) {
       products = primary_sums(u, t)[lane()];
     } else {
@@ -208,18 +210,18 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::add_own_pr
   }
 }
 
-/// The sum over `terms` ages of weight(age) times the row of step newest - age of the ring buffer
-/// `what` (S::hidden or S::d0). `weight` of lane i is that of age i.
+/// The sum over `terms` ages of weight(age) times the row of step t - newest - age of the ring
+/// buffer `what` (S::hidden or S::d0). `weight` of lane i is that of age i.
 ///
 /// Rows are summed in the order in which the ring buffer has them, so that their addresses are
 /// constants; the weights are rotated instead.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ auto ThreadBlock<Precision, Hidden, home>::weigh_rows(
-    std::uint32_t what, int u, unsigned long long newest, int terms, float weight) const
-    -> ValuePairs {
+    std::uint32_t what, int u, int newest, int terms, float weight) const -> ValuePairs {
   if (lane() >= terms) weight = 0;
   if constexpr (S::streams) {
-    return weigh_device_rows(history_rows(what, u), newest, weight);
+    return weigh_device_rows(history_rows(what, u), now().step - static_cast<unsigned>(newest),
+                             weight);
   } else {
     return weigh_shared_rows(what, u, newest, weight);
   }
@@ -236,7 +238,7 @@ __device__ __forceinline__ auto ThreadBlock<Precision, Hidden, home>::weigh_devi
 #pragma unroll
   for (int k = 0; k < pairs_per_lane; ++k) {
 #pragma unroll
-    for (int first = 0; first < history; first += at_once) {
+    for (int first = 0; first < S::history; first += at_once) {
       float2 v[at_once];
 #pragma unroll
       for (int i = 0; i < at_once; ++i) {
@@ -245,7 +247,7 @@ __device__ __forceinline__ auto ThreadBlock<Precision, Hidden, home>::weigh_devi
 #pragma unroll
       for (int i = 0; i < at_once; ++i) {
         const auto age = static_cast<int>(newest - static_cast<unsigned>(first + i));
-        const float of_row = __shfl_sync(every_lane, weight, age & (history - 1));
+        const float of_row = __shfl_sync(every_lane, weight, age & (S::history - 1));
         sum.v[k].x += of_row * v[i].x;
         sum.v[k].y += of_row * v[i].y;
       }
@@ -258,7 +260,7 @@ __device__ __forceinline__ auto ThreadBlock<Precision, Hidden, home>::weigh_devi
 /// too.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ auto ThreadBlock<Precision, Hidden, home>::weigh_shared_rows(
-    std::uint32_t what, int u, unsigned long long newest, float weight) const -> ValuePairs {
+    std::uint32_t what, int u, int newest, float weight) const -> ValuePairs {
   static_assert(pairs_per_lane == 1);
   ValuePairs sum;
   const int mine = valid_pair(0);
@@ -270,13 +272,13 @@ __device__ __forceinline__ auto ThreadBlock<Precision, Hidden, home>::weigh_shar
   // S::listed_part is free here: `make_listed_part` writes it after this call, and `finish_unit`
   // has read it before `finish_gradient` makes its call.
   float* weights = float_area(u) + S::listed_part;
-  if (lane() < history) {
-    const auto row = static_cast<unsigned>(newest - static_cast<unsigned>(lane()));
-    weights[row & (history - 1)] = weight;
+  if (lane() < S::unit_rows) {
+    const int back = newest + lane();  // those of other rows have weight 0
+    weights[this->recent_row(back < S::unit_rows ? back : back - S::unit_rows)] = weight;
   }
   __syncwarp();
 #pragma unroll
-  for (int i = 0; i < history; i += 4) {
+  for (int i = 0; i < S::unit_rows; i += 4) {
     const float4 w = four(weights + i);
     const float* rows = history_rows(what, u) + i * S::values;
     add(w.x, rows);
@@ -290,15 +292,15 @@ __device__ __forceinline__ auto ThreadBlock<Precision, Hidden, home>::weigh_shar
 
 /// Writes what the rows of W1's lists are multiplied by for y(t), S::list_factors, for blocks by
 /// the number of steps since they last folded: the hidden values of the remainder rows, 1 for the
-/// bias, and w r(j-2).r(t) for each listed gradient. `sum` is of `unit_products`; lanes 16 to 31
-/// have the products of h.
+/// bias, and w r(j-2).r(t) for each listed gradient. `sum` has the products of h, that of age i in
+/// lane first + i.
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::write_list_factors(
-    int u, float sum) const {
-  const int e = lane() & (table_row - 1);
-  const int age = e >= S::first_d1_row ? age_of(e) : 0;
-  const float product =
-      __shfl_sync(every_lane, sum, table_row + (age < S::w1_terms ? age : 0)) + 1.0F;
+    int u, float sum, int first) const {
+  const int e = lane() & (S::row_lanes - 1);
+  const int age = e >= S::first_d1_row ? age_of(min(e, S::list_rows - 1)) : 0;
+  const float product = __shfl_sync(every_lane, sum, first + (age < S::w1_terms ? age : 0)) + 1.0F;
+  if (e >= S::list_rows) return;
   float v = 1;  // the bias
   if (e < S::remainder_rows) v = history_row(S::hidden, u, 0)[S::tiles * 8 + e];
   if (e >= S::first_d1_row) v = product;
@@ -306,8 +308,8 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::write_list
   const float* tables = float_area(u) + S::w1_tables + index;
   std::uint32_t* to = area(u) + S::list_factors + e;
 #pragma unroll 1
-  for (int since = lane() / table_row; since < S::w1_period; since += 32 / table_row) {
-    to[since * table_row] = Words::pack(tables[since * table_row] * v);
+  for (int since = lane() / S::row_lanes; since < S::w1_period; since += 32 / S::row_lanes) {
+    to[since * S::table_row] = Words::pack(tables[since * S::table_row] * v);
   }
 }
 
@@ -320,7 +322,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::write_last
   for (int i = lane(); i < Hidden; i += 32) {
     area(u)[S::packed_hidden + static_cast<std::uint32_t>(i)] = Words::pack(h[i]);
   }
-  const int e = lane() & (table_row - 1);
+  const int e = lane() & (S::table_row - 1);
   // Ages here are those in step t - 1. The gradient of step t - 1 (age -1) was not listed then. The
   // oldest one (age w1_terms - 1) is left out: step t overwrites its list row with d1(t). All
   // blocks have folded it, and what its momentum still lacked has died out (`dies_out` in
@@ -332,7 +334,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::write_last
   if (e >= S::first_d1_row) {
     v = listed ? float_area(u)[S::products + static_cast<unsigned>(age)] + 1.0F : 0;
   }
-  const int index = e < S::first_d1_row ? table_row - 2 : (listed ? age : 0);
+  const int index = e < S::first_d1_row ? S::table_row - 2 : (listed ? age : 0);
   const float* tables = float_area(u) + S::tables_after + index;
   std::uint32_t* to = area(u) + S::list_factors + e;
   // What the context adds. Its products were made before the folds of step t - 1: blocks that
@@ -345,13 +347,13 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::write_last
     }
   }
   // The tables are in device memory: all loads are in flight at once.
-  constexpr int each = 32 / table_row, at_once = (S::w1_period + each - 1) / each;
+  constexpr int each = 32 / S::table_row, at_once = (S::w1_period + each - 1) / each;
 #pragma unroll 1
-  for (int first = lane() / table_row; first < S::w1_period; first += at_once * each) {
+  for (int first = lane() / S::table_row; first < S::w1_period; first += at_once * each) {
     float coefficient[at_once];
 #pragma unroll
     for (int i = 0; i < at_once; ++i) {
-      coefficient[i] = tables[min(first + i * each, S::w1_period - 1) * table_row];
+      coefficient[i] = tables[min(first + i * each, S::w1_period - 1) * S::table_row];
     }
 #pragma unroll
     for (int i = 0; i < at_once; ++i) {
@@ -360,7 +362,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::write_last
       if constexpr (S::reads_context) {
         factor += (first + i * each == 1 ? before : coefficient[i]) * context;
       }
-      to[(first + i * each) * table_row] = Words::pack(factor);
+      to[(first + i * each) * S::table_row] = Words::pack(factor);
     }
   }
 }

@@ -74,12 +74,12 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::finish_pat
   const unsigned long long t = now().step + static_cast<unsigned>(ahead_by);
   __syncwarp();  // the lanes read pixels that other lanes have written
   const float* saw = seen(my, -ahead_by);
-  const int age = min(lane() & (table_row - 1), S::terms - 1);
+  const int age = min(lane() & (S::row_lanes - 1), S::terms - 1);
   const float* then = seen(my, 3 + age - ahead_by);
   const float sum =
       patch_product([&](int k) { return four(saw + k); }, [&](int k) { return four(then + k); },
                     [&](int k) { return saw[k]; }, [&](int k) { return then[k]; });
-  if (lane() < table_row) {
+  if (lane() < S::table_row) {
     std::uint32_t* record = past(t) + a.first_patch + my.patch * a.patch_record;
     record[a.patch_products + lane()] = __float_as_uint(sum);
     primary_sums(u, t)[lane()] = sum;
@@ -98,18 +98,19 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::read_patch
 }
 
 /// The inner product of two patches, of which `four_now(i)` and `four_then(i)` return pixels i to i
-/// + 3, `now_at(i)` and `then_at(i)` pixel i. Each half of the warp sums every other four pixels;
-/// both get the sum. Written with explicit fused multiply-adds, so that it is rounded alike in all
-/// kernels.
+/// + 3, `now_at(i)` and `then_at(i)` pixel i. Where a warp has two rows of ages, each
+/// half of it sums every other four pixels; both get the sum. Written with explicit fused
+/// multiply-adds, so that it is rounded alike in all kernels.
 template <class Precision, int Hidden, Home home>
 template <class FourNow, class FourThen, class NowAt, class ThenAt>
 __device__ __forceinline__ float ThreadBlock<Precision, Hidden, home>::patch_product(
     FourNow four_now, FourThen four_then, NowAt now_at, ThenAt then_at) const {
-  const int half = lane() / table_row;
+  constexpr int parts = 32 / S::row_lanes;
+  const int part = lane() / S::row_lanes;
   const int in_fours = a.patch / 4 * 4;
   float4 sum = {0, 0, 0, 0};
 #pragma unroll 3
-  for (int k = 4 * half; k < in_fours; k += 8) {
+  for (int k = 4 * part; k < in_fours; k += 4 * parts) {
     const float4 v = four_now(k), w = four_then(k);
     sum.x = __fmaf_rn(v.x, w.x, sum.x);
     sum.y = __fmaf_rn(v.y, w.y, sum.y);
@@ -117,12 +118,12 @@ __device__ __forceinline__ float ThreadBlock<Precision, Hidden, home>::patch_pro
     sum.w = __fmaf_rn(v.w, w.w, sum.w);
   }
 #pragma unroll 1
-  for (int k = in_fours + half; k < a.patch; k += 2) {
+  for (int k = in_fours + part; k < a.patch; k += parts) {
     sum.x = __fmaf_rn(now_at(k), then_at(k), sum.x);
   }
   const float mine = (sum.x + sum.y) + (sum.z + sum.w);
-  const float all = mine + __shfl_xor_sync(every_lane, mine, table_row);
-  return (lane() & (table_row - 1)) < S::terms ? all : 0.0F;
+  const float all = parts == 1 ? mine : mine + __shfl_xor_sync(every_lane, mine, S::row_lanes);
+  return (lane() & (S::row_lanes - 1)) < S::terms ? all : 0.0F;
 }
 
 }  // namespace pvm::inline v0::detail::units

@@ -102,7 +102,7 @@ struct Now {
   int phase;  ///< step % period
   /// step % list_d1_rows: row S::first_d1_row + d1_row of W1's lists takes d1 of this step.
   int d1_row;
-  /// If `two_plans`: step % w1_period, and step % past_rows.
+  /// If `two_plans`: step % w1_period; if `counts_rows`: step % past_rows.
   int w1_phase, past_row;
 };
 static_assert(sizeof(Now) <= 8 * sizeof(float), "the plan keeps 8 words for each");

@@ -84,10 +84,8 @@ struct ThreadBlock : Blocks<Precision, Hidden, home> {
     n.step = step;
     n.phase = static_cast<int>(step % S::period);
     n.d1_row = static_cast<int>(step % S::list_d1_rows);
-    if constexpr (S::two_plans) {
-      n.w1_phase = static_cast<int>(step % S::w1_period);
-      n.past_row = static_cast<int>(step % S::past_rows);
-    }
+    if constexpr (S::two_plans) n.w1_phase = static_cast<int>(step % S::w1_period);
+    if constexpr (S::counts_rows) n.past_row = static_cast<int>(step % S::past_rows);
   }
   /// Pointers to the frames of the launch, and whether each of them is scored, by step of the
   /// launch; in shared memory.
@@ -118,7 +116,7 @@ struct ThreadBlock : Blocks<Precision, Hidden, home> {
   /// Inner products of A(step), the patch or the values of all primary sources, with A in the steps
   /// of the listed gradients, by age, [table_row]. The last two steps' are kept.
   __device__ __forceinline__ float* primary_sums(int u, unsigned long long step) const {
-    return float_area(u) + S::primary + static_cast<unsigned>(step & 1) * table_row;
+    return float_area(u) + S::primary + static_cast<unsigned>(step & 1) * S::table_row;
   }
   __device__ __forceinline__ static float4 four(const float* from) {
     return *reinterpret_cast<const float4*>(from);
@@ -182,7 +180,7 @@ struct ThreadBlock : Blocks<Precision, Hidden, home> {
   }
   /// Step t - 1 - i, plus a multiple of both ring sizes: steps before step 0 have rows, too.
   __device__ __forceinline__ static unsigned long long step_before(unsigned long long t, int i) {
-    return t - 1 - static_cast<unsigned>(i) + 2 * ring;
+    return t - 1 - static_cast<unsigned>(i) + 2 * S::ring;
   }
   __device__ void load_remainders() const;
   __device__ void load_w1_weights() const;
@@ -213,7 +211,8 @@ struct ThreadBlock : Blocks<Precision, Hidden, home> {
   // -------------------------------------------------------------- listed.cuh
 
   __device__ void load_coefficients(int u) const;
-  __device__ void copy_table(const float* from, int terms, float* to, float* after) const;
+  __device__ void copy_table(const float* from, int terms, int period, float* to,
+                             float* after) const;
   __device__ void make_listed_part(int u) const;
   __device__ void load_context_sums(int u, unsigned long long t) const;
   __device__ void keep_context_products(int u, unsigned long long t, float products) const;
@@ -236,13 +235,13 @@ struct ThreadBlock : Blocks<Precision, Hidden, home> {
   __device__ __forceinline__ int valid_pair(int k) const {
     return min(value_pair(k), (Hidden - 1) / 2);
   }
-  __device__ ValuePairs weigh_rows(std::uint32_t what, int u, unsigned long long newest, int terms,
+  __device__ ValuePairs weigh_rows(std::uint32_t what, int u, int newest, int terms,
                                    float weight) const;
   __device__ ValuePairs weigh_device_rows(const float* rows, unsigned long long newest,
                                           float weight) const;
-  __device__ ValuePairs weigh_shared_rows(std::uint32_t what, int u, unsigned long long newest,
+  __device__ ValuePairs weigh_shared_rows(std::uint32_t what, int u, int newest,
                                           float weight) const;
-  __device__ void write_list_factors(int u, float sum) const;
+  __device__ void write_list_factors(int u, float sum, int first) const;
   __device__ void write_last_list_factors(int u) const;
 
   // -------------------------------------------------------------- patches.cuh
@@ -266,7 +265,7 @@ struct ThreadBlock : Blocks<Precision, Hidden, home> {
   __device__ void finish_products(int u, unsigned long long t, std::uint32_t* record) const;
   __device__ float hidden_sum(int u, int i) const;
   __device__ std::uint32_t keep_hidden(int u, int i, float sum, float* row, bool survives) const;
-  __device__ float unit_products(int u) const;
+  __device__ float unit_products(int u, std::uint32_t what) const;
   template <class FourA, class FourB, class OneA, class OneB>
   __device__ static float inner_product(FourA four_a, FourB four_b, OneA one_a, OneB one_b);
   /// Word i of the words that lanes have of a unit's values: lane l has words l, l + 32 and so on.

@@ -130,7 +130,7 @@ struct View {
   }
   /// The row of a step in the ring buffer of records in device memory.
   __device__ __forceinline__ std::uint32_t* past(unsigned long long step) const {
-    return a.past + static_cast<std::size_t>(step & (ring - 1)) * a.row_words;
+    return a.past + static_cast<std::size_t>(step & (S::ring - 1)) * a.row_words;
   }
   /// A ring buffer of unit u, rows of S::values floats: `what` is S::hidden (h), S::d0 or
   /// S::squeezed (c(h)).
@@ -145,15 +145,19 @@ struct View {
   /// Number of the row of the step `back` steps before this one (-1: the next one) in ring buffers
   /// of S::past_rows rows.
   __device__ __forceinline__ unsigned past_row(int back) const {
-    if constexpr (!S::two_plans) return recent_row(back);
+    if constexpr (!S::counts_rows) return recent_row(back);
+    return counted_row(back);
+  }
+  __device__ __forceinline__ unsigned counted_row(int back) const {
     const int row = now().past_row - back;
     return static_cast<unsigned>(row < 0               ? row + S::past_rows
                                  : row >= S::past_rows ? row - S::past_rows
                                                        : row);
   }
-  /// The same in ring buffers of `history` rows.
+  /// The same in ring buffers of `unit_rows` rows.
   __device__ __forceinline__ unsigned recent_row(int back) const {
-    return static_cast<unsigned>(now().step - static_cast<unsigned>(back)) & (history - 1U);
+    if constexpr (S::long_lists) return counted_row(back);
+    return static_cast<unsigned>(now().step - static_cast<unsigned>(back)) & (S::history - 1U);
   }
   /// The row of that step in the ring buffer `what` of unit u.
   __device__ __forceinline__ float* history_row(std::uint32_t what, int u, int back) const {
@@ -168,19 +172,19 @@ struct View {
   /// Entries behind the `terms` coefficients are finite.
   __device__ __forceinline__ const float* coefficients_of(int u, int phase) const {
     const int since = now().phase - phase;
-    return float_area(u) + S::tables + (since < 0 ? since + S::period : since) * table_row;
+    return float_area(u) + S::tables + (since < 0 ? since + S::period : since) * S::table_row;
   }
   /// The same for W1. Behind the `w1_terms` coefficients, entry table_row - 2 is 1 and all others
   /// are 0.
   __device__ __forceinline__ const float* w1_coefficients_of(int u, int phase) const {
     const int since = w1_phase() - phase;
-    return float_area(u) + S::w1_tables + (since < 0 ? since + S::w1_period : since) * table_row;
+    return float_area(u) + S::w1_tables + (since < 0 ? since + S::w1_period : since) * S::table_row;
   }
   /// What blocks of W0, or W1, of unit u that fold in this step gain of each listed gradient, by
   /// age, [table_row]. Entry table_row - 1 is the number of gradients of which they gain anything.
   __device__ __forceinline__ float* fold_coefficients(int u, bool w1) const {
     return float_area(u) +
-           (w1 ? S::w1_tables + S::w1_period * table_row : S::tables + S::period * table_row);
+           (w1 ? S::w1_tables + S::w1_period * S::table_row : S::tables + S::period * S::table_row);
   }
   /// Whether blocks of unit u gain anything when they fold in this step (0 or 1).
   __device__ __forceinline__ std::uint32_t& any_gain(int u) const {
@@ -194,8 +198,8 @@ struct View {
   /// Whether blocks of unit u gain anything when they fold in this step: one thread's work, once a
   /// step, which sets any_gain.
   __device__ __forceinline__ void note_gain(int u) const {
-    const float gains = fold_coefficients(u, false)[table_row - 1];
-    const float w1_gains = S::two_plans ? fold_coefficients(u, true)[table_row - 1] : gains;
+    const float gains = fold_coefficients(u, false)[S::table_row - 1];
+    const float w1_gains = S::two_plans ? fold_coefficients(u, true)[S::table_row - 1] : gains;
     any_gain(u) = gains != 0 || w1_gains != 0 ? 1 : 0;
   }
   /// Whether this step is of the phase in which a block of W1 folds.
@@ -325,7 +329,7 @@ struct View {
   /// y: see ThreadBlock::write_list_factors.
   __device__ __forceinline__ const std::uint32_t* list_factors_of(int u, int phase) const {
     const int since = w1_phase() - phase;
-    return area(u) + S::list_factors + (since < 0 ? since + S::w1_period : since) * table_row;
+    return area(u) + S::list_factors + (since < 0 ? since + S::w1_period : since) * S::table_row;
   }
   /// The factors of this step's folds; `which` is S::fold0 or S::fold1.
   __device__ __forceinline__ std::uint32_t* factors_of(std::uint32_t which, int u) const {
@@ -345,7 +349,7 @@ struct View {
   /// Index of list row e in a table of W1's coefficients by age (`w1_coefficients_of`). Remainder
   /// rows and bias take the entry that is 1.
   __device__ __forceinline__ int table_index(int e) const {
-    return e < S::first_d1_row ? table_row - 2 : age_of(e);
+    return e < S::first_d1_row ? S::table_row - 2 : age_of(e);
   }
   /// A factor of the listed gradient of that age: h(j-2) (`what` is S::hidden) or d0(j) (S::d0),
   /// where j = t - 1 - age.

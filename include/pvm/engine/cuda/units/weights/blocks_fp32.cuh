@@ -51,7 +51,7 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
     float v[4] = {};
   };
   /// Partial sums over a lane's columns of a list of W1, for list rows `list_row_of(i)`.
-  static constexpr int list_rows_per_lane = 2;
+  static constexpr int list_rows_per_lane = S::list_rows / 8;
   struct ListSums {
     float v[list_rows_per_lane] = {};
   };
@@ -120,8 +120,12 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
     }
     return shared + this->p.remainder_first[warp()] + k * S::remainder_words;
   }
-  /// Word of row e, column o of a list, which is laid out like two tiles.
+  /// Word of row e, column o of a list, which is laid out like two tiles. A third one follows,
+  /// whose words (float2) have the same order.
   __device__ __forceinline__ static int list_index(int e, int o) {
+    if (S::long_lists && e >= 16) {
+      return 16 * columns + ((o >> 3) * 32 + (e & 7) * 4 + (o & 7) / 2) * 2 + (o & 1);
+    }
     return ((o >> 3) * 32 + (e & 7) * 4 + (o & 7) / 2) * 4 + (e >> 3) * 2 + (o & 1);
   }
   /// Fills the list of a block of W1: first the remainder rows and the bias, from device memory,
@@ -131,15 +135,15 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
   __device__ __forceinline__ void store_list(std::uint32_t* list, const W1Block& block,
                                              Value value_of) const {
     const float* remainder = remainder_in_memory(block);
-    float v[8];
+    float v[4 * list_rows_per_lane];
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
+    for (int i = 0; i < 4 * list_rows_per_lane; ++i) {
       const int e = row() + i / 4 * 8, o = i / 2 % 2 * 8 + pair();
       v[i] =
           __ldcg((e <= S::remainder_rows ? remainder + e * columns + o : value_of(e, o)) + i % 2);
     }
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
+    for (int i = 0; i < 4 * list_rows_per_lane; ++i) {
       store_list_value(list, list_index(row() + i / 4 * 8, i / 2 % 2 * 8 + pair() + i % 2), v[i]);
     }
   }
@@ -237,6 +241,10 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
       for (int i = 0; i < words; ++i) w.tiles[i] = in_shared(block.where)[i * 32];
     }
   }
+  /// Of the third tile of a list: this lane's columns 8k + pair and the next one.
+  __device__ __forceinline__ float2 third_tile(const std::uint32_t* list, int k) const {
+    return reinterpret_cast<const float2*>(list + 16 * columns)[k * 32 + lane()];
+  }
   /// List times d1: the remainder rows of W1^T d1, and d1(j).d1 for each listed gradient.
   __device__ __forceinline__ ListSums multiply_list(const std::uint32_t* list,
                                                     const Values& d1) const {
@@ -246,15 +254,20 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
     for (int k = 0; k < 2; ++k) {
       sum.v[0] = dot(sum.v[0], w[k * 32].x, w[k * 32].y, d1.of[k]);
       sum.v[1] = dot(sum.v[1], w[k * 32].z, w[k * 32].w, d1.of[k]);
+      if constexpr (S::long_lists) {
+        const float2 third = third_tile(list, k);
+        sum.v[2] = dot(sum.v[2], third.x, third.y, d1.of[k]);
+      }
     }
     return sum;
   }
   /// Completes and writes the sums of a block of W1: those of the rows in tiles, then those of the
-  /// 16 list rows.
+  /// list rows.
   __device__ __forceinline__ void write_w1_sums(const Sums& sum, const ListSums& list_sums,
                                                 float* to) const {
     write_rows<S::tiles>(sum, to);
-    const float v = sum_over_columns(list_sums.v[0], list_sums.v[1], 0, 0);
+    const float v =
+        sum_over_columns(list_sums.v[0], list_sums.v[1], S::long_lists ? list_sums.v[2] : 0.0F, 0);
     if ((lane() & 3) < list_rows_per_lane) to[(S::tiles + (lane() & 3)) * 8 + row()] = v;
   }
   /// Adds the products of a word 2i + k with the values for its two rows: `upper` for tile 2i,
@@ -283,6 +296,15 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
     const float lower = __uint_as_float(list_factors[row() + 8]);
 #pragma unroll
     for (int k = 0; k < 2; ++k) multiply_rows_word(sum, k, w[k * 32], upper, lower);
+    if constexpr (S::long_lists) {
+      const float last = __uint_as_float(list_factors[row() + 16]);
+#pragma unroll
+      for (int k = 0; k < 2; ++k) {
+        const float2 third = third_tile(list, k);
+        sum.v[2 * k] = __fmaf_rn(third.x, last, sum.v[2 * k]);
+        sum.v[2 * k + 1] = __fmaf_rn(third.y, last, sum.v[2 * k + 1]);
+      }
+    }
   }
   /// y of the 16 outputs of a block: completes the sums over the eight lanes that share four
   /// columns. Each of these lanes makes one output; two make the same one, and one of the two
@@ -315,7 +337,7 @@ struct Blocks<fp32, Hidden, home> : View<fp32, Hidden, home> {
     return __uint_as_float(this->factors_of(S::fold0, u)[age]);
   }
   __device__ __forceinline__ int ages(int u) const {
-    return static_cast<int>(this->factors_of(S::fold0, u)[table_row - 1]);
+    return static_cast<int>(this->factors_of(S::fold0, u)[S::table_row - 1]);
   }
 
   /// A lane's four columns of remainder row `row()`.

@@ -168,7 +168,7 @@ __device__ __forceinline__ auto Blocks<Precision, Hidden, home>::load_past_input
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const auto age = static_cast<std::uint32_t>(min(age_of_word(i), terms - 1));
-    const std::uint32_t then = ((newest - age) & (ring - 1)) * a.row_words;
+    const std::uint32_t then = ((newest - age) & (S::ring - 1)) * a.row_words;
 #pragma unroll
     for (int half = 0; half < 2; ++half) past.word[half][i] = load_past(a.past + (at[half] + then));
   }

@@ -27,7 +27,8 @@ __device__ __forceinline__ void Blocks<fp32, Hidden, home>::write_factors(
   const unsigned there = __ballot_sync(every_lane, mine != 0);
   std::uint32_t* to = this->factors_of(S::fold0, u);
   if (lane() < S::terms) to[lane()] = __float_as_uint(mine);
-  if (lane() == 0) to[table_row - 1] = 32U - static_cast<unsigned>(__clz(static_cast<int>(there)));
+  if (lane() == 0)
+    to[S::table_row - 1] = 32U - static_cast<unsigned>(__clz(static_cast<int>(there)));
 }
 
 /// Load and store the remainder rows of a block, of which there are `row_count`; lanes of other
@@ -93,7 +94,7 @@ __device__ __forceinline__ auto Blocks<fp32, Hidden, home>::load_past_inputs(
 #pragma unroll
   for (int i = 0; i < (S::terms + 1) / 2; ++i) {
     const unsigned age = static_cast<unsigned>(lane() / columns + 2 * i);
-    past.v[i] = __ldcg(from + ((newest - age) & (ring - 1)) * a.row_words);
+    past.v[i] = __ldcg(from + ((newest - age) & (S::ring - 1)) * a.row_words);
   }
   return past;
 }
@@ -172,9 +173,12 @@ __device__ __forceinline__ void Blocks<fp32, Hidden, home>::add_w1_gradients(
   const int count = ages(u);
 #pragma unroll 2
   for (int age = 0; age < count; ++age) {
-    const float* d1 = list + list_index(this->list_row_of_age(age), pair());
-    const Values x = {{*reinterpret_cast<const float2*>(d1),
-                       *reinterpret_cast<const float2*>(d1 + list_index(0, 8))}};
+    const int e = this->list_row_of_age(age);
+    const float* d1 = list + list_index(e, pair());
+    const int apart =
+        S::long_lists && e >= 16 ? list_index(16, 8) - list_index(16, 0) : list_index(0, 8);
+    const Values x = {
+        {*reinterpret_cast<const float2*>(d1), *reinterpret_cast<const float2*>(d1 + apart)}};
     add_outer(w, remainder, listed_row(S::hidden, u, age), factor(u, age), x,
               S::remainder_rows + 1);
   }
