@@ -3,13 +3,13 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # Runs the tests of the Python module in the build tree. What is missing says SKIPPED.
-#     tests/python.sh PYTHON BUILD pvm|onnx
+#     tests/python.sh PYTHON BUILD pvm|dlpack|onnx [directory of the package]
 set -euo pipefail
 
 python=$1
 build=$2
 tests=$(dirname "${BASH_SOURCE[0]}")/../examples/python/tests
-export PYTHONPATH=$build/examples/python PYTHONDONTWRITEBYTECODE=1
+export PYTHONPATH=${4:-$build/examples/python} PYTHONDONTWRITEBYTECODE=1
 
 skip() {
   echo "SKIPPED: $1"

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -21,9 +22,9 @@
 #include <pvm/io/mat.hpp>
 #include <pvm/io/source.hpp>
 
-namespace pvm_python {
+#include "dlpack.hpp"
 
-namespace py = pybind11;
+namespace pvm_python {
 
 /// An array that owns the values of `values`, without a copy.
 template <class T>
@@ -33,21 +34,52 @@ py::array_t<T> as_array(std::vector<T>&& values, std::initializer_list<std::size
   return py::array_t<T>(std::vector<py::ssize_t>(shape.begin(), shape.end()), owned->data(), owner);
 }
 
-/// The array that `object` is: numpy's, or that of anything that numpy can take without a copy (a
-/// torch tensor in host memory). Throws Error (Fault::usage) if its values are not of 8 bits.
+/// Whether `object` hands over its memory by DLPack. numpy's own arrays need not.
+inline bool is_tensor(const py::handle& object) {
+  return !py::isinstance<py::array>(object) && py::hasattr(object, "__dlpack_device__");
+}
+/// Whether it does, and that is a GPU's.
+inline bool is_gpu_tensor(const py::handle& object) {
+  return is_tensor(object) && dlpack::is_on_gpu(dlpack::device_of(object));
+}
+
+[[noreturn]] inline void refuse_type(const std::string& type) {
+  throw pvm::Error(pvm::Fault::usage, "a frame's values must be of type uint8, and these are " +
+                                          type + "; convert them to 0 to 255");
+}
+/// Throws Error (Fault::usage) if a tensor's values are not of 8 bits.
+inline void check_type(const dlpack::Import& tensor) {
+  if (!tensor.has_bytes()) refuse_type(tensor.type_name());
+}
+
+/// The array in host memory that a tensor is, without a copy.
+inline py::array array_of_tensor(const py::handle& object) {
+  const dlpack::Device device = dlpack::device_of(object);
+  if (device.type != dlpack::cpu && device.type != dlpack::cuda_host) {
+    throw pvm::Error(pvm::Fault::usage,
+                     "the frame is in the memory of a device, and is read from host memory here; "
+                     "hand in a copy on the host (of a torch tensor: frame.cpu())");
+  }
+  auto tensor = std::make_unique<dlpack::Import>(object);
+  check_type(*tensor);
+  const py::capsule owner(tensor.get(), [](void* p) { delete static_cast<dlpack::Import*>(p); });
+  const dlpack::Import& given = *tensor.release();
+  return py::array_t<std::uint8_t>(given.shape(), given.strides(),
+                                   static_cast<const std::uint8_t*>(given.data()), owner);
+}
+
+/// The array that `object` is: numpy's, a tensor's in host memory, or that of anything else that
+/// numpy can take without a copy. Throws Error (Fault::usage) if its values are not of 8 bits, and
+/// for tensors in other memory.
 inline py::array pixels_of(const py::handle& object) {
-  py::array array = py::array::ensure(object);
+  py::array array = is_tensor(object) ? array_of_tensor(object) : py::array::ensure(object);
   if (!array) {
     PyErr_Clear();
     throw pvm::Error(pvm::Fault::usage,
                      "a frame must be an array of bytes, and this is a " +
                          std::string(py::str(py::type::of(object).attr("__name__"))));
   }
-  if (!py::isinstance<py::array_t<std::uint8_t>>(array)) {
-    throw pvm::Error(pvm::Fault::usage, "a frame's values must be of type uint8, and these are " +
-                                            std::string(py::str(array.dtype())) +
-                                            "; convert them to 0 to 255");
-  }
+  if (!py::isinstance<py::array_t<std::uint8_t>>(array)) refuse_type(py::str(array.dtype()));
   return py::array::ensure(array, py::array::c_style);
 }
 

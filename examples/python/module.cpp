@@ -3,10 +3,12 @@
 
 /// The Python module `pvm`: what it offers is described in src/pvm/__init__.pyi.
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <future>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -33,7 +35,10 @@
 #include <pvm/readout/tracker.hpp>
 
 #include "arrays.hpp"
+#include "dlpack.hpp"
 #include "frames.hpp"
+#include "given_frame.hpp"
+#include "gpu_array.hpp"
 #include "make_trainer.hpp"
 #include "trainer.hpp"
 
@@ -211,10 +216,37 @@ struct Predictor {
       const std::size_t units = from.hidden.size() / hidden;
       to.hidden = as_array(std::move(from.hidden), {units, hidden});
     }
+    if (!from.gpu_prediction.empty()) {
+      to.prediction = on_gpu(std::move(from.gpu_prediction), {side, side, channels});
+    }
+    if (!from.gpu_hidden.empty()) {
+      const std::size_t units = from.gpu_hidden.count / hidden;
+      to.hidden = on_gpu(std::move(from.gpu_hidden), {units, hidden});
+    }
     if (!from.heat.empty()) to.heat = as_array(std::move(from.heat), {cells, cells});
     return to;
   }
 
+  static py::object on_gpu(pvm::GpuValues&& values, const std::vector<std::size_t>& shape) {
+    return py::cast(GpuArray(std::move(values), {shape.begin(), shape.end()}));
+  }
+
+  /// A frame in the memory of a GPU whose result nobody waits for, and what keeps that memory.
+  struct Unread {
+    std::shared_future<pvm::FrameResult> future;
+    std::unique_ptr<dlpack::Import> tensor;
+  };
+  /// Lets those go that have been read. Their owners may do anything then, so it is done last.
+  void forget_read() {
+    const auto read = std::partition(unread.begin(), unread.end(), [](const Unread& one) {
+      return one.future.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
+    });
+    std::vector<Unread> gone;
+    std::move(read, unread.end(), std::back_inserter(gone));
+    unread.erase(read, unread.end());
+  }
+
+  std::vector<Unread> unread;  // destroyed after the predictor, which may be reading them; GIL
   pvm::Predictor predictor;
   std::size_t side, channels, hidden, cells;
 };
@@ -222,10 +254,15 @@ struct Predictor {
 /// A result that comes later. It keeps its predictor alive. Several threads may wait for it, one of
 /// which gets it.
 struct Future {
-  Future(std::shared_ptr<Predictor> predictor, std::future<pvm::FrameResult> result)
-      : owner(std::move(predictor)), future(result.share()) {}
+  Future(std::shared_ptr<Predictor> predictor, std::future<pvm::FrameResult> result,
+         std::unique_ptr<dlpack::Import> frame)
+      : owner(std::move(predictor)), tensor(std::move(frame)), future(result.share()) {}
+  ~Future() {
+    if (tensor && !done()) owner->unread.push_back({future, std::move(tensor)});
+  }
 
   std::shared_ptr<Predictor> owner;
+  std::unique_ptr<dlpack::Import> tensor;  // the frame, if it is in the memory of a GPU
   std::shared_future<pvm::FrameResult> future;
   bool taken = false;  // changes with the GIL only
 
@@ -253,6 +290,8 @@ struct Future {
       throw pvm::Error(pvm::Fault::usage, "the result was taken already; it is given once");
     }
     taken = true;
+    tensor.reset();
+    owner->forget_read();
     // Nobody else has it, so its arrays need not be copied.
     return owner->result(std::move(const_cast<pvm::FrameResult&>(future.get())));
   }
@@ -272,7 +311,7 @@ std::shared_ptr<Predictor> load_predictor(const py::object& start, const py::obj
                                           std::int64_t stream_frames, std::int64_t queue_frames,
                                           std::optional<std::int64_t> memory_bytes, int threads,
                                           const std::string& backend, std::optional<int> device,
-                                          const std::string& precision) {
+                                          const std::string& precision, bool results_on_gpu) {
   pvm::PredictorOptions options;
   if (throughput) options.policy = pvm::Throughput{};
   if (batch) options.policy.most = *batch;
@@ -285,6 +324,7 @@ std::shared_ptr<Predictor> load_predictor(const py::object& start, const py::obj
   }
   options.prediction = prediction;
   options.hidden = hidden;
+  options.results_on_gpu = results_on_gpu;
   options.stream_frames = count_of("stream_frames", stream_frames);
   options.queue_frames = count_of("queue_frames", queue_frames);
   if (memory_bytes) options.memory_bytes = count_of("memory_bytes", *memory_bytes);
@@ -322,44 +362,47 @@ pvm::Priority priority_of(const std::string& name) {
 
 Result predict(Predictor& p, pvm::Stream& stream, const py::handle& frame,
                const std::string& priority) {
-  const py::array array = pixels_of(frame);
-  std::vector<std::uint8_t> room;
-  const auto pixels = frame_of(array, p.predictor.frame_shape(), room);
+  const GivenFrame given(frame, p.predictor.frame_shape());
   const pvm::Priority urgency = priority_of(priority);
-  pvm::FrameResult result;
-  {
-    const py::gil_scoped_release unlocked;
-    result = p.predictor.predict(stream, pixels, urgency);
-  }
-  return p.result(std::move(result));
+  return p.result(without_gil([&] {
+    return given.hand_to(
+        [&](const auto& pixels) { return p.predictor.predict(stream, pixels, urgency); });
+  }));
 }
 
 /// Without room for the frame: waits, or returns None if `block` is false.
 std::unique_ptr<Future> submit(const std::shared_ptr<Predictor>& p, pvm::Stream& stream,
                                const py::handle& frame, const std::string& priority, bool block) {
-  const py::array array = pixels_of(frame);
-  std::vector<std::uint8_t> room;
-  const auto pixels = frame_of(array, p->predictor.frame_shape(), room);
+  p->forget_read();
+  GivenFrame given(frame, p->predictor.frame_shape());
   const pvm::Priority urgency = priority_of(priority);
+  const auto come = [&](std::future<pvm::FrameResult> future) {
+    return std::make_unique<Future>(p, std::move(future), given.take_tensor());
+  };
   if (!block) {
-    auto future = p->predictor.try_submit(stream, pixels, urgency);
-    return future ? std::make_unique<Future>(p, std::move(*future)) : nullptr;
+    auto future = given.hand_to(
+        [&](const auto& pixels) { return p->predictor.try_submit(stream, pixels, urgency); });
+    return future ? come(std::move(*future)) : nullptr;
   }
   const auto step = std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::duration<double>(pvm::io::stop_seconds));
   for (;;) {
+    std::optional<std::future<pvm::FrameResult>> future;
     {
       const py::gil_scoped_release unlocked;
       if (p->predictor.wait_for_room(stream, step)) {
-        return std::make_unique<Future>(p, p->predictor.submit(stream, pixels, urgency));
+        future = given.hand_to(
+            [&](const auto& pixels) { return p->predictor.submit(stream, pixels, urgency); });
       }
     }
+    if (future) return come(std::move(*future));
     check_signals();
   }
 }
 
 void add_predictor(py::module_& module) {
   using namespace py::literals;
+  add_gpu_array(module);
   py::class_<Result>(module, "Result")
       .def_readonly("frame", &Result::frame)
       .def_readonly("prediction", &Result::prediction)
@@ -382,7 +425,8 @@ void add_predictor(py::module_& module) {
            "throughput"_a = false, "batch"_a = py::none(), "wait"_a = py::none(),
            "prediction"_a = true, "hidden"_a = false, "stream_frames"_a = 8,
            "queue_frames"_a = 4096, "memory_bytes"_a = py::none(), "threads"_a = 0,
-           "backend"_a = "host", "device"_a = py::none(), "precision"_a = "fp32")
+           "backend"_a = "host", "device"_a = py::none(), "precision"_a = "fp32",
+           "results_on_gpu"_a = false)
       .def("open", [](Predictor& p) { return p.predictor.open(); })
       .def("predict", &predict, "stream"_a, "frame"_a, "priority"_a = "normal")
       .def("submit", &submit, "stream"_a, "frame"_a, "priority"_a = "normal", "block"_a = true)

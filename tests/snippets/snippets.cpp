@@ -159,6 +159,22 @@ void follow_streams(const pvm::io::Checkpoint& network,
   std::filesystem::current_path(before);
 }
 
+/// Compiled only: it needs frames in the memory of a GPU.
+[[maybe_unused]] void follow_on_gpu(std::span<const std::uint8_t> pixels, void* stream) {
+  // [gpu_frames]
+  pvm::PredictorOptions options;
+  options.backend = pvm::BackendChoice::cuda;
+  options.precision = pvm::ForwardPrecision::fp16;
+  options.results_on_gpu = true;
+  pvm::Predictor predictor = pvm::Predictor::load("run.safetensors", options);
+  pvm::Stream camera = predictor.open();
+  const pvm::FrameResult result =
+      predictor.predict(camera, pvm::GpuFrame{pixels, /*device=*/0, stream});
+  const pvm::GpuValues& prediction = result.gpu_prediction;  // values.get() is in device memory
+  // [/gpu_frames]
+  CHECK(prediction.count == predictor.spec().frame_size());
+}
+
 void choose_by_trials(const pvm::Spec& spec) {
   const int side = spec.frame_side();
   // [trials]

@@ -632,6 +632,8 @@ def test_the_stubs_have_what_the_module_has():
     stub = ast.parse((pathlib.Path(pvm.__file__).parent / "__init__.pyi").read_text())
     names = {}
     for node in stub.body:
+        if isinstance(node, ast.ClassDef) and node.name.startswith("_"):
+            continue  # for the stubs alone
         if isinstance(node, ast.ClassDef):
             names[node.name] = {
                 item.name if isinstance(item, ast.FunctionDef) else item.target.id

@@ -11,6 +11,7 @@
 #include <string>
 
 #include <pvm/engine/host/memory.hpp>
+#include <pvm/infer/gpu_values.hpp>
 
 namespace pvm::inline v0::infer {
 
@@ -27,6 +28,11 @@ struct Row {
   std::span<const std::uint8_t> frame;  ///< [side][side][channels]
   std::span<float> prediction;  ///< of the frame two steps ahead, [side][side][channels] in [0, 1]
   std::span<float> hidden;      ///< [units][hidden]
+  /// For a Forward with GpuMemory: the frame that is there, instead of `frame`, and where results
+  /// go that stay there; null: they are not asked for.
+  ArrivingFrame gpu_frame{};
+  float* gpu_prediction = nullptr;
+  float* gpu_hidden = nullptr;
 };
 
 /// Where a Forward on a GPU is, and how large its steps are.
@@ -74,6 +80,8 @@ class Forward {
   }
   /// `past` will not be used any more.
   virtual void forget(StreamPast& past) = 0;
+  /// Where frames may be and results may stay, besides the host; null: nowhere.
+  [[nodiscard]] virtual GpuMemory* gpu_memory() { return nullptr; }
   /// For logs: what runs where.
   [[nodiscard]] virtual std::string description() const = 0;
 };

@@ -19,6 +19,7 @@
 
 #include <pvm/infer/batch_policy.hpp>
 #include <pvm/infer/forward.hpp>
+#include <pvm/infer/gpu_values.hpp>
 #include <pvm/io/source.hpp>
 
 namespace pvm::inline v0 {
@@ -28,7 +29,9 @@ struct FrameResult {
   std::uint64_t frame = 0;  ///< its number in the stream, from 0
   /// Of the frame two steps ahead, [side][side][channels] in [0, 1]; empty if not asked for.
   std::vector<float> prediction;
-  std::vector<float> hidden;   ///< [units][hidden]; empty if not asked for
+  std::vector<float> hidden;  ///< [units][hidden]; empty if not asked for
+  GpuValues gpu_prediction;   ///< these two instead, with PredictorOptions::results_on_gpu
+  GpuValues gpu_hidden;
   std::vector<float> heat;     ///< the readout's, square; empty without one
   double confidence = 0;       ///< that the readout's object is present: 0 to 1
   std::optional<io::Box> box;  ///< where it is, in pixels of the network's frame, if it is present
@@ -47,6 +50,8 @@ struct Waiting {
   Clock::time_point since;
   std::uint64_t order = 0;  ///< in which frames came, of all streams
   std::promise<FrameResult> promise;
+  ArrivingFrame gpu_frame{};                 ///< instead of `frame`, of one in the memory of a GPU
+  GpuValues gpu_prediction{}, gpu_hidden{};  ///< room for results that stay there
 };
 
 /// A stream as the scheduler sees it.

@@ -27,6 +27,7 @@
 #include <pvm/infer/frozen_file.hpp>
 #include <pvm/infer/frozen_network.hpp>
 #include <pvm/infer/gpu_forwards.hpp>
+#include <pvm/infer/gpu_values.hpp>
 #include <pvm/infer/host_forward.hpp>
 #include <pvm/infer/int8_forward.hpp>
 #include <pvm/infer/scheduler.hpp>
@@ -167,13 +168,25 @@ class Predictor {
   /// Hands in the next frame of a stream, [side][side][channels]. If there is no room for it, waits
   /// until there is (back-pressure). Throws Error (Fault::usage) for a frame of another size and
   /// for a closed stream.
+  ///
+  /// A GpuFrame is one that is in the memory of the GPU that predicts, in frozen steps. It reaches
+  /// them without the host (which a readout, if the file has one, copies it to). Throws Error
+  /// (Fault::usage) for one in other memory.
   std::future<FrameResult> submit(Stream& stream, std::span<const std::uint8_t> frame,
+                                  Priority priority = Priority::normal) {
+    return scheduler_->submit(work_of(stream), frame, priority);
+  }
+  std::future<FrameResult> submit(Stream& stream, const GpuFrame& frame,
                                   Priority priority = Priority::normal) {
     return scheduler_->submit(work_of(stream), frame, priority);
   }
   /// The same, but returns nullopt if there is no room.
   std::optional<std::future<FrameResult>> try_submit(Stream& stream,
                                                      std::span<const std::uint8_t> frame,
+                                                     Priority priority = Priority::normal) {
+    return scheduler_->try_submit(work_of(stream), frame, priority);
+  }
+  std::optional<std::future<FrameResult>> try_submit(Stream& stream, const GpuFrame& frame,
                                                      Priority priority = Priority::normal) {
     return scheduler_->try_submit(work_of(stream), frame, priority);
   }
@@ -186,6 +199,9 @@ class Predictor {
   /// the time of waking another.
   FrameResult predict(Stream& stream, std::span<const std::uint8_t> frame,
                       Priority priority = Priority::normal) {
+    return scheduler_->predict(work_of(stream), frame, priority);
+  }
+  FrameResult predict(Stream& stream, const GpuFrame& frame, Priority priority = Priority::normal) {
     return scheduler_->predict(work_of(stream), frame, priority);
   }
 

@@ -32,6 +32,7 @@
 #include <pvm/infer/batch_policy.hpp>
 #include <pvm/infer/forward.hpp>
 #include <pvm/infer/frame_queue.hpp>
+#include <pvm/infer/gpu_values.hpp>
 #include <pvm/infer/object_readout.hpp>
 #include <pvm/io/checkpoint.hpp>
 #include <pvm/model/connectome.hpp>
@@ -46,6 +47,8 @@ struct PredictorOptions {
   BatchPolicy policy = Latency{};
   bool prediction = true;  ///< results have the prediction; without it W1 is not read
   bool hidden = false;     ///< results have the hidden values
+  /// Both stay in the memory of the GPU that predicts (GpuValues). For its frozen steps only.
+  bool results_on_gpu = false;
   /// Frames that may wait: of one stream, and of all together.
   std::size_t stream_frames = 8;
   std::size_t queue_frames = 4096;
@@ -122,8 +125,10 @@ class Scheduler {
     room_.notify_all();
   }
 
-  std::future<FrameResult> submit(StreamWork& work, std::span<const std::uint8_t> frame,
-                                  Priority priority) {
+  // `frame`: a span of bytes, or a GpuFrame.
+
+  template <class Frame>
+  std::future<FrameResult> submit(StreamWork& work, const Frame& frame, Priority priority) {
     Waiting waiting = make_waiting(frame, priority);
     std::unique_lock lock(mutex_);
     wait_for_room(lock, work);
@@ -132,8 +137,8 @@ class Scheduler {
     return future;
   }
 
-  std::optional<std::future<FrameResult>> try_submit(StreamWork& work,
-                                                     std::span<const std::uint8_t> frame,
+  template <class Frame>
+  std::optional<std::future<FrameResult>> try_submit(StreamWork& work, const Frame& frame,
                                                      Priority priority) {
     Waiting waiting = make_waiting(frame, priority);
     const std::scoped_lock lock(mutex_);
@@ -152,7 +157,8 @@ class Scheduler {
     return wait_for_room(lock, work, longest);
   }
 
-  FrameResult predict(StreamWork& work, std::span<const std::uint8_t> frame, Priority priority) {
+  template <class Frame>
+  FrameResult predict(StreamWork& work, const Frame& frame, Priority priority) {
     Waiting waiting = make_waiting(frame, priority);
     std::unique_lock lock(mutex_);
     wait_for_room(lock, work);
@@ -244,6 +250,12 @@ class Scheduler {
 
   void start(std::unique_ptr<Forward> forward) {
     forward_ = std::move(forward);
+    if (options_.results_on_gpu && forward_->gpu_memory() == nullptr) {
+      throw Error(Fault::usage,
+                  "results stay on a GPU if it predicts in bf16 or fp16, or from a "
+                  "file of pvm quantize, and this is " +
+                      forward_->description());
+    }
     most_rows_ = std::min(static_cast<std::size_t>(options_.policy.most), forward_->most_rows());
     options_.policy.most = static_cast<int>(most_rows_);
     most_bytes_ = options_.memory_bytes == share_of_free_memory ? available_memory() / 2
@@ -301,16 +313,54 @@ class Scheduler {
     return ended;
   }
 
-  /// Needs no lock. Throws Error (Fault::usage) if the frame is of another size.
-  [[nodiscard]] Waiting make_waiting(std::span<const std::uint8_t> frame, Priority priority) const {
-    if (frame.size() != spec_.frame_size()) {
-      const std::string side = std::to_string(spec_.frame_side());
-      throw Error(Fault::usage, "the frame has " + std::to_string(frame.size()) +
-                                    " bytes and the network's frames have " +
-                                    std::to_string(spec_.frame_size()) + ": " + side + " x " +
-                                    side + " x " + std::to_string(spec_.input_channels));
+  // The next four need no lock.
+
+  /// Throws Error (Fault::usage) if a frame is of another size.
+  void check_size(std::span<const std::uint8_t> frame) const {
+    if (frame.size() == spec_.frame_size()) return;
+    const std::string side = std::to_string(spec_.frame_side());
+    throw Error(Fault::usage, "the frame has " + std::to_string(frame.size()) +
+                                  " bytes and the network's frames have " +
+                                  std::to_string(spec_.frame_size()) + ": " + side + " x " + side +
+                                  " x " + std::to_string(spec_.input_channels));
+  }
+  [[nodiscard]] Waiting make_waiting(std::span<const std::uint8_t> frame, Priority priority) {
+    check_size(frame);
+    Waiting waiting = with_room_for_results(priority);
+    waiting.frame.assign(frame.begin(), frame.end());
+    return waiting;
+  }
+  /// Throws Error (Fault::usage) if steps cannot read the frame's memory, too.
+  [[nodiscard]] Waiting make_waiting(const GpuFrame& frame, Priority priority) {
+    check_size(frame.pixels);
+    GpuMemory* const memory = forward_->gpu_memory();
+    const std::string where = "the frame is in the memory of GPU " + std::to_string(frame.device);
+    if (memory == nullptr) {
+      throw Error(Fault::usage, where +
+                                    " and the predictor reads frames of host memory only; copy "
+                                    "it to the host, or predict on that GPU in bf16 or fp16, "
+                                    "or from a file of pvm quantize");
     }
-    return {{frame.begin(), frame.end()}, priority, Clock::now(), 0, {}};
+    if (memory->device() != frame.device) {
+      throw Error(Fault::usage, where + " and the predictor is on GPU " +
+                                    std::to_string(memory->device()) + "; copy the frame there");
+    }
+    Waiting waiting = with_room_for_results(priority);
+    waiting.gpu_frame = memory->arriving(frame);
+    return waiting;
+  }
+  /// Room in a GPU's memory is taken here, so that a GPU that is full refuses a frame instead of
+  /// breaking a step.
+  [[nodiscard]] Waiting with_room_for_results(Priority priority) {
+    Waiting waiting;
+    waiting.priority = priority;
+    waiting.since = Clock::now();
+    if (options_.results_on_gpu) {
+      GpuMemory& memory = *forward_->gpu_memory();
+      if (options_.prediction) waiting.gpu_prediction = memory.room(spec_.frame_size());
+      if (options_.hidden) waiting.gpu_hidden = memory.room(hidden_);
+    }
+    return waiting;
   }
 
   std::future<FrameResult> enqueue(StreamWork& work, Waiting waiting) {
@@ -402,6 +452,8 @@ class Scheduler {
     std::vector<Running> batch;
     for (StreamWork* work : queue_.take(most_rows_)) {
       batch.push_back({work, std::move(work->waiting.front()), {}, {}});
+      batch.back().result.gpu_prediction = std::move(batch.back().waiting.gpu_prediction);
+      batch.back().result.gpu_hidden = std::move(batch.back().waiting.gpu_hidden);
       work->waiting.pop_front();
       work->busy = true;
       --report_.waiting;
@@ -412,17 +464,29 @@ class Scheduler {
   /// Needs no lock, because only one thread runs a step.
   void compute(std::vector<Running>& batch) {
     std::vector<Row> rows;
+    const bool on_host = !options_.results_on_gpu;
     for (Running& running : batch) {
       FrameResult& result = running.result;
-      if (options_.prediction) result.prediction.resize(spec_.frame_size());
-      std::vector<float>& hidden = options_.hidden ? result.hidden : running.hidden;
-      if (options_.hidden || reads_hidden()) hidden.resize(hidden_);
-      rows.push_back({&running.work->past, running.waiting.frame, result.prediction, hidden});
+      if (has_readout()) fetch(running.waiting);
+      if (options_.prediction && on_host) result.prediction.resize(spec_.frame_size());
+      const bool gives_hidden = options_.hidden && on_host;
+      std::vector<float>& hidden = gives_hidden ? result.hidden : running.hidden;
+      if (gives_hidden || reads_hidden()) hidden.resize(hidden_);
+      rows.push_back({&running.work->past, running.waiting.frame, result.prediction, hidden,
+                      running.waiting.gpu_frame, result.gpu_prediction.values.get(),
+                      result.gpu_hidden.values.get()});
     }
     if (!has_readout()) return forward_->step(rows);
     for (Running& running : batch) running.result.heat.resize(readouts_.front().heat_values());
     ReadOut read_out{*this, batch, rows};
     forward_->step(rows, read_out);
+  }
+
+  /// Readouts work on the host, and look at frames, too.
+  void fetch(Waiting& waiting) {
+    if (waiting.gpu_frame.pixels == nullptr) return;
+    waiting.frame.resize(spec_.frame_size());
+    forward_->gpu_memory()->fetch(waiting.gpu_frame, waiting.frame);
   }
 
   /// Reads the readout out beside a step: first what frames say, then what hidden values add.

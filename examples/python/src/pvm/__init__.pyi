@@ -3,8 +3,9 @@
 """Predictive Vision Model: training, and prediction for many streams.
 
 Frames are arrays of uint8, [height, width, channels] or [height, width]; three channels are blue,
-green, red, as in OpenCV. Frames of another size than the network's are resized. Whatever numpy can
-take without a copy is an array: a torch tensor in host memory, for example.
+green, red, as in OpenCV. Frames of another size than the network's are resized. Whatever hands over
+its memory by DLPack, or numpy can take without a copy, is an array: a torch tensor, for example. It
+is in host memory, except that a Predictor on a GPU takes frames of that GPU, too (`Predictor.predict`).
 
 Everything that fails raises `Error`. Functions that run steps or wait release the GIL.
 """
@@ -12,7 +13,7 @@ Everything that fails raises `Error`. Functions that run steps or wait release t
 import os
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +22,16 @@ __version__: str
 
 _Path = str | os.PathLike[str]
 _Spec = _Path | dict[str, Any]
-_Frame = npt.NDArray[np.uint8]
 _Floats = npt.NDArray[np.float32]
+
+class _Tensor(Protocol):
+    """What hands over its memory by DLPack."""
+
+    def __dlpack__(self, *, stream: Any = ...) -> Any: ...
+    def __dlpack_device__(self) -> tuple[Any, int]: ...
+
+_Array = npt.NDArray[np.uint8]
+_Frame = _Array | _Tensor
 _Box = tuple[float, float, float, float]
 _Backend = Literal["auto", "cuda", "host"]
 _Priority = Literal["low", "normal", "critical"]
@@ -58,7 +67,7 @@ class Source:
         """Frames of one pass, if that is known."""
     @property
     def name(self) -> str: ...
-    def read(self, height: int, width: int, channels: int = 3) -> _Frame:
+    def read(self, height: int, width: int, channels: int = 3) -> _Array:
         """The next frame, resized."""
 
 class Checkpoint:
@@ -214,17 +223,42 @@ class Trainer:
     def description(self) -> str:
         """Which engine runs where."""
 
+class GpuArray:
+    """Floats in the memory of a GPU, for `torch.from_dlpack`, `cupy.from_dlpack` and the like, which
+    take it without a copy.
+
+    The values are there: no stream has to wait for them. The memory is used again when this and all
+    tensors of it are gone; before that, work on streams that do not synchronise with CUDA's default
+    stream must have ended.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def device(self) -> int:
+        """The GPU, by its number in `devices()`."""
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: Any = None,
+        dl_device: Any = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """Raises BufferError for a copy and for another device."""
+
 class Result:
-    """What a network makes of a frame."""
+    """What a network makes of a frame. Arrays are GpuArrays with `results_on_gpu`."""
 
     @property
     def frame(self) -> int:
         """Its number in the stream, from 0."""
     @property
-    def prediction(self) -> _Floats | None:
+    def prediction(self) -> _Floats | GpuArray | None:
         """Of the frame two steps ahead, [h, w, c] in [0, 1]."""
     @property
-    def hidden(self) -> _Floats | None: ...
+    def hidden(self) -> _Floats | GpuArray | None: ...
     @property
     def heat(self) -> _Floats | None:
         """The readout's heatmap, [cells, cells]."""
@@ -282,6 +316,7 @@ class Predictor:
         backend: _Backend = "host",
         device: int | None = None,
         precision: Literal["fp32", "bf16", "fp16"] = "fp32",
+        results_on_gpu: bool = False,
     ) -> None:
         """The network, and a tracker's readout, of a checkpoint.
 
@@ -291,13 +326,26 @@ class Predictor:
         a stream, and of all, may wait. memory_bytes: bound of the streams' memory. device: the GPU
         that predicts, by its number in pvm.devices(), whatever backend is. precision: of the
         weights; bf16 and fp16 are for a GPU. The file may also be one of pvm quantize.
+        results_on_gpu: prediction and hidden stay in the memory of the GPU that predicts, in bf16
+        or fp16, or from a file of pvm quantize.
         """
     def open(self) -> Stream: ...
-    def predict(self, stream: Stream, frame: _Frame, priority: _Priority = "normal") -> Result: ...
+    def predict(self, stream: Stream, frame: _Frame, priority: _Priority = "normal") -> Result:
+        """The result of a stream's next frame.
+
+        A frame in the memory of the GPU that predicts (in bf16 or fp16, or from a file of pvm
+        quantize) reaches the network without the host, except that a readout gets a copy there. It
+        has the network's size, and is contiguous. Work that writes it may still run. Frames in
+        other memory raise Error.
+        """
     def submit(
         self, stream: Stream, frame: _Frame, priority: _Priority = "normal", block: bool = True
     ) -> Future | None:
-        """Hands a frame in. If too many wait: waits for room, or returns None without `block`."""
+        """Hands a frame in. If too many wait: waits for room, or returns None without `block`.
+
+        One in host memory is copied. One in a GPU's is not, and must not change until its result
+        is there.
+        """
     def report(self) -> dict[str, int | float]: ...
     @property
     def spec(self) -> dict[str, Any]: ...

@@ -27,6 +27,8 @@
 #include <pvm/engine/host/memory.hpp>
 #include <pvm/engine/host/team.hpp>
 #include <pvm/infer/forward.hpp>
+#include <pvm/infer/gpu/exchange.hpp>
+#include <pvm/infer/gpu/move.cuh>
 #include <pvm/infer/gpu/plan.hpp>
 #include <pvm/infer/gpu/step.cuh>
 #include <pvm/model/spec.hpp>
@@ -38,8 +40,9 @@ namespace pvm::inline v0::infer::gpu {
 /// are more streams than slots, those that have waited longest are parked in host memory. A step is
 /// a graph of two copies and three kernels, captured once for each number of streams (more than 16
 /// are rounded up to multiples of 16). With one stream kernels write results to pinned host memory
-/// themselves, which saves the second copy, and hidden values are there before predictions. One
-/// thread at a time; the team copies frames and results.
+/// themselves, which saves the second copy, and hidden values are there before predictions. Frames
+/// and results of a program that are in device memory are copied from and to there by a kernel
+/// instead. One thread at a time; the team copies frames and results of the host.
 template <class Format>
 class GpuForward final : public Forward {
  public:
@@ -69,6 +72,7 @@ class GpuForward final : public Forward {
     frames_at_ = rows * sizeof(StepRow);
     up_ = detail::PinnedBytes(frames_at_ + rows * frame_);
     down_ = detail::PinnedBytes(rows * (hidden_ + frame_) * sizeof(float));
+    moves_ = detail::PinnedBytes(moves * rows * sizeof(Move));
     const std::size_t tables = plan_.weights.size() + plan_.table.size() * 4 +
                                plan_.scales.size() * 8 + frames_at_ +
                                rows * (frame_ + (hidden_ + frame_) * sizeof(float));
@@ -103,22 +107,26 @@ class GpuForward final : public Forward {
     ++now_;
     // Threads take turns, and each begins with the first GPU.
     detail::cuda_check(cudaSetDevice(device_), "choosing the GPU");
-    fill(rows);
-    const auto asks = [&](auto part) {
-      return std::any_of(rows.begin(), rows.end(),
-                         [&](const Row& row) { return !(row.*part).empty(); });
-    };
-    Shape shape{padded(rows.size()), asks(&Row::hidden), asks(&Row::prediction), true};
-    graph_of(shape).launch(stream_.get());
-    beside.begun();
-    detail::cuda_check(cudaEventSynchronize(has_hidden_.get()), "waiting for hidden values");
-    deliver(rows, &Row::hidden, hidden_, 0);
-    beside.has_hidden();
-    detail::cuda_check(cudaStreamSynchronize(stream_.get()), "waiting for a step");
+    const Shape shape = shape_of(rows);
+    try {
+      fill(rows);
+      if (shape.of_gpu || shape.to_gpu) fill_moves(rows, shape);
+      graph_of(shape).launch(stream_.get());
+      beside.begun();
+      detail::cuda_check(cudaEventSynchronize(has_hidden_.get()), "waiting for hidden values");
+      deliver(rows, &Row::hidden, hidden_, 0);
+      beside.has_hidden();
+      detail::cuda_check(cudaStreamSynchronize(stream_.get()), "waiting for a step");
+    } catch (...) {  // whoever hears of it may free the frames that the GPU reads
+      (void)cudaStreamSynchronize(stream_.get());
+      throw;
+    }
     deliver(rows, &Row::prediction, frame_, shape.hidden ? shape.rows * hidden_ : 0);
     last_ = shape;
     for (const Row& row : rows) ++row.past->step;
   }
+
+  [[nodiscard]] GpuMemory* gpu_memory() override { return &exchange_; }
 
   void forget(StreamPast& past) override {
     const auto found = seats_.find(&past);
@@ -147,21 +155,39 @@ class GpuForward final : public Forward {
  private:
   /// Up to so many streams in a step, thread blocks that share a sum are sooner done.
   static constexpr int few = 32;
+  /// Kinds of moves of a row: its frame, hidden values, prediction.
+  static constexpr unsigned moves = 3;
 
   /// What a graph is captured for.
   struct Shape {
     std::size_t rows = 0;
     bool hidden = false, predictions = false, copies = true;
+    bool of_host = true, of_gpu = false;  // where frames come from
+    bool to_host = true, to_gpu = false;  // where results go
     auto operator<=>(const Shape&) const = default;
 
     /// Whether kernels write results to the host's memory.
-    [[nodiscard]] bool writes_to_host() const { return copies && rows == 1; }
+    [[nodiscard]] bool writes_to_host() const { return copies && to_host && !to_gpu && rows == 1; }
   };
   /// Where a stream's past is.
   struct Seat {
     std::uint32_t slot = 0;
     std::uint64_t used = 0;
   };
+
+  [[nodiscard]] static Shape shape_of(std::span<const Row> rows) {
+    Shape shape{.rows = padded(rows.size()), .of_host = false, .to_host = false};
+    for (const Row& row : rows) {
+      const bool frame_here = row.gpu_frame.pixels != nullptr;
+      shape.of_gpu |= frame_here;
+      shape.of_host |= !frame_here;
+      shape.hidden |= !row.hidden.empty() || row.gpu_hidden != nullptr;
+      shape.predictions |= !row.prediction.empty() || row.gpu_prediction != nullptr;
+      shape.to_host |= !row.hidden.empty() || !row.prediction.empty();
+      shape.to_gpu |= row.gpu_hidden != nullptr || row.gpu_prediction != nullptr;
+    }
+    return shape;
+  }
 
   [[nodiscard]] static std::size_t padded(std::size_t rows) {
     constexpr std::size_t whole = tile_rows;
@@ -260,13 +286,41 @@ class GpuForward final : public Forward {
       to[b].used = used ? 1 : 0;
     }
     for_each_row(rows.size(), [&](std::size_t b) {
+      if (rows[b].gpu_frame.pixels != nullptr) return;
       std::memcpy(up_.get() + frames_at_ + b * frame_, rows[b].frame.data(), frame_);
     });
+  }
+
+  /// Writes what is to be copied within the device: frames to where kernels read them, when they
+  /// are there, and results from where kernels write them.
+  void fill_moves(std::span<const Row> rows, const Shape& shape) {
+    const auto bytes = [](const void* place, std::size_t count) {
+      return place != nullptr ? static_cast<std::uint32_t>(count) : 0;
+    };
+    float* const hiddens = device_down_.get();
+    float* const predictions = hiddens + (shape.hidden ? shape.rows * hidden_ : 0);
+    for (std::size_t b = 0; b < shape.rows; ++b) {
+      static const Row none;
+      const Row& row = b < rows.size() ? rows[b] : none;
+      if (row.gpu_frame.pixels != nullptr) Exchange::wait_for(row.gpu_frame, stream_.get());
+      move_of(0, b) = {row.gpu_frame.pixels, device_up_.get() + frames_at_ + b * frame_,
+                       bytes(row.gpu_frame.pixels, frame_)};
+      move_of(1, b) = {hiddens + b * hidden_, row.gpu_hidden,
+                       bytes(row.gpu_hidden, hidden_ * sizeof(float))};
+      move_of(2, b) = {predictions + b * frame_, row.gpu_prediction,
+                       bytes(row.gpu_prediction, frame_ * sizeof(float))};
+    }
+  }
+  [[nodiscard]] Move& move_of(std::size_t kind, std::size_t row) const {
+    return reinterpret_cast<Move*>(moves_.get())[kind * in_tiles(most_rows_) + row];
   }
 
   /// Copies a part of the results, `each` values a row from the `first` on, to where rows want it.
   void deliver(std::span<const Row> rows, std::span<float> Row::*part, std::size_t each,
                std::size_t first) {
+    const bool any =
+        std::any_of(rows.begin(), rows.end(), [&](const Row& row) { return !(row.*part).empty(); });
+    if (!any) return;
     const float* const results = reinterpret_cast<const float*>(down_.get()) + first;
     for_each_row(rows.size(), [&](std::size_t b) {
       const std::span<float> to = rows[b].*part;
@@ -307,8 +361,9 @@ class GpuForward final : public Forward {
       detail::cuda_check(cudaMemcpyAsync(to, from, bytes, kind, stream_.get()), "copying frames");
     };
     if (shape.copies) {
-      copy_async(device_up_.get(), up_.get(), frames_at_ + shape.rows * frame_,
-                 cudaMemcpyHostToDevice);
+      copy_async(device_up_.get(), up_.get(),
+                 frames_at_ + (shape.of_host ? shape.rows * frame_ : 0), cudaMemcpyHostToDevice);
+      if (shape.of_gpu) move(shape, 0, 1);
     }
     StepArguments a = arguments(shape);
     const auto granules = static_cast<unsigned>(plan_.patches() * plan_.patch_granules);
@@ -327,10 +382,18 @@ class GpuForward final : public Forward {
     const std::size_t results =
         shape.rows * ((shape.hidden ? hidden_ : 0) + (shape.predictions ? frame_ : 0));
     if (shape.writes_to_host()) return;
-    if (shape.copies && results > 0) {
+    if (shape.copies && shape.to_gpu) move(shape, 1, 2);
+    if (shape.copies && shape.to_host && results > 0) {
       copy_async(down_.get(), device_down_.get(), results * sizeof(float), cudaMemcpyDeviceToHost);
     }
     if (shape.copies) note_hidden();
+  }
+  /// Copies within the device: `kinds` kinds of moves, from `first` on.
+  void move(const Shape& shape, std::size_t first, unsigned kinds) const {
+    const dim3 grid(move_blocks, static_cast<unsigned>(shape.rows), kinds);
+    detail::cuda_check(detail::launch(move_all<uint4>, {grid, move_threads, 0, stream_.get()},
+                                      &move_of(first, 0), in_tiles(most_rows_)),
+                       "copying within the GPU");
   }
   /// The graph says here that hidden values are in pinned memory.
   void note_hidden() const {
@@ -398,6 +461,7 @@ class GpuForward final : public Forward {
   detail::Stream stream_{true};
   detail::Event has_hidden_;
   detail::PinnedBytes up_, down_;  // [rows][StepRow], [rows][frame]; hidden values, predictions
+  detail::PinnedBytes moves_;      // [kind][row] Move, which kernels read there
   detail::DeviceArray<std::uint8_t> device_up_;
   detail::DeviceArray<float> device_down_;
   detail::DeviceArray<Item> items_, output_items_;
@@ -406,6 +470,7 @@ class GpuForward final : public Forward {
   detail::DeviceArray<float2> scales_;
   detail::DeviceArray<std::int32_t> pixels_;
   detail::DeviceArray<uint4> values_;  // [slot][granule]
+  Exchange exchange_;
   std::vector<std::uint32_t> free_;
   std::unordered_map<StreamPast*, Seat> seats_;
   std::map<Shape, detail::Graph> graphs_;
