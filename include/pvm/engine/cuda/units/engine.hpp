@@ -196,6 +196,7 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
       return std::to_string(100 * there / std::max<std::size_t>(1, of_all)) + " % of W";
     };
     std::string there = "all weights streamed";
+    if (Sizes::reads_context) there += ", those of outputs that read the context beside W0";
     if (!Sizes::streams) {
       there = percent(plan_.held + plan_.shared, plan_.blocks) + "0 and " +
               percent(plan_.w1_blocks - plan_.w1_streamed, plan_.w1_blocks) + "1 on the chip";
