@@ -130,7 +130,33 @@ std::vector<pvm::Spec> some_specs() {
   return specs;
 }
 
+/// Counts floats whose polynomial is not what a division gives: of every 1,009th below 2^125.
+__global__ void compare_polynomials(unsigned* different) {
+  unsigned count = 0;
+  for (std::uint64_t i = threadIdx.x; i < (1ULL << 32) / 1009; i += blockDim.x) {
+    union {
+      unsigned bits;
+      float value;
+    } a{static_cast<unsigned>(1009 * i)};
+    if (!(std::fabs(a.value) < 0x1p125F)) continue;
+    if (gpu::polynomial(a.value) != pvm::Polynomial::value(a.value)) ++count;
+  }
+  different[threadIdx.x] = count;
+}
+
 }  // namespace
+
+TEST_CASE("GPU prediction: the polynomial without a division has its bits", "[gpu]") {
+  if (skipped()) return;
+  constexpr int threads = 256;
+  const pvm::detail::DeviceArray<unsigned> different(threads);
+  REQUIRE(pvm::detail::launch(compare_polynomials, {dim3(1), threads}, different.get()) ==
+          cudaSuccess);
+  std::vector<unsigned> counts(threads, 1);
+  REQUIRE(cudaMemcpy(counts.data(), different.get(), threads * sizeof(unsigned),
+                     cudaMemcpyDeviceToHost) == cudaSuccess);
+  CHECK(std::ranges::count(counts, 0U) == threads);
+}
 
 TEST_CASE("GPU prediction: int8 has the sums of the host", "[gpu]") {
   if (skipped()) return;

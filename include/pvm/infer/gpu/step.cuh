@@ -13,8 +13,8 @@
 
 #include <pvm/engine/cuda/instructions/copies.cuh>
 #include <pvm/engine/cuda/instructions/shared_memory.cuh>
+#include <pvm/infer/gpu/activate.cuh>
 #include <pvm/infer/gpu/formats.cuh>
-#include <pvm/unit/activation.hpp>
 
 namespace pvm::inline v0::infer::gpu {
 
@@ -95,12 +95,6 @@ __global__ void take_frames(const StepArguments a) {
 /// The first chunk of a part of an item's depth.
 __device__ __forceinline__ int part_begin(const Item& item, int part) {
   return part * static_cast<int>(item.chunks) / warps;
-}
-
-/// The value of a sum. Rounded after each operation, as the host rounds.
-template <class Function>
-__device__ __forceinline__ float value_of_sum(float2 scale, float sum) {
-  return Function::value(__fadd_rn(__fmul_rn(scale.x, sum), scale.y));
 }
 
 /// Where the values of an item's rows belong, of one stream.
