@@ -218,6 +218,23 @@ TEST_CASE("GPU prediction: who shares a step changes nothing", "[gpu]") {
         results_of(*in_fp8, spec, streams, steps, 9));
 }
 
+TEST_CASE("GPU prediction: units of several items, streams of several thread blocks", "[gpu]") {
+  if (skipped()) return;
+  pvm::Spec spec = pvm_test::random_spec(1, 8);  // 64 hidden values
+  spec.activation = pvm::ActivationKind::polynomial;
+  const auto network = network_of(spec);
+  constexpr std::uint64_t streams = 150, steps = 2;
+  const auto bytes = frozen_of(network, pvm::FrozenFormat::int8);
+  Int8Forward host(bytes, a_team());
+  const auto in_int8 = on_gpu<gpu::Int8>(spec, bytes, streams);
+  CHECK(results_of(*in_int8, spec, streams, steps, streams) ==
+        results_of(host, spec, streams, steps, streams));
+  const std::span<const float> weights = network.state.weights;
+  const auto in_bf16 = on_gpu<gpu::SixteenBits<pvm::bf16>>(spec, weights, streams);
+  CHECK(results_of(*in_bf16, spec, streams, steps, streams) ==
+        results_of(*in_bf16, spec, streams, steps, 9));
+}
+
 TEST_CASE("GPU prediction: what is impossible is said", "[gpu]") {
   if (skipped()) return;
   pvm::Spec spec = pvm::load_spec(PVM_MODEL_ZOO "/tiny.json");
