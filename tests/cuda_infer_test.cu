@@ -258,7 +258,33 @@ std::vector<pvm::Spec> some_specs() {
   return specs;
 }
 
+/// Counts floats whose polynomial is not what a division gives: of every 1,009th below 2^125.
+__global__ void compare_polynomials(unsigned* different) {
+  unsigned count = 0;
+  for (std::uint64_t i = threadIdx.x; i < (1ULL << 32) / 1009; i += blockDim.x) {
+    union {
+      unsigned bits;
+      float value;
+    } a{static_cast<unsigned>(1009 * i)};
+    if (!(std::fabs(a.value) < 0x1p125F)) continue;
+    if (gpu::polynomial(a.value) != pvm::Polynomial::value(a.value)) ++count;
+  }
+  different[threadIdx.x] = count;
+}
+
 }  // namespace
+
+TEST_CASE("GPU prediction: the polynomial without a division has its bits", "[gpu]") {
+  if (skipped()) return;
+  constexpr int threads = 256;
+  const pvm::detail::DeviceArray<unsigned> different(threads);
+  REQUIRE(pvm::detail::launch(compare_polynomials, {dim3(1), threads}, different.get()) ==
+          cudaSuccess);
+  std::vector<unsigned> counts(threads, 1);
+  REQUIRE(cudaMemcpy(counts.data(), different.get(), threads * sizeof(unsigned),
+                     cudaMemcpyDeviceToHost) == cudaSuccess);
+  CHECK(std::ranges::count(counts, 0U) == threads);
+}
 
 TEST_CASE("GPU prediction: int8 has the sums of the host", "[gpu]") {
   if (skipped()) return;
@@ -318,6 +344,23 @@ TEST_CASE("GPU prediction: who shares a step changes nothing", "[gpu]") {
   const auto in_fp8 = on_gpu<gpu::Fp8>(spec, floats, streams);
   CHECK(results_of(*in_fp8, spec, streams, steps, streams) ==
         results_of(*in_fp8, spec, streams, steps, 9));
+}
+
+TEST_CASE("GPU prediction: units of several items, streams of several thread blocks", "[gpu]") {
+  if (skipped()) return;
+  pvm::Spec spec = pvm_test::random_spec(1, 8);  // 64 hidden values
+  spec.activation = pvm::ActivationKind::polynomial;
+  const auto network = network_of(spec);
+  constexpr std::uint64_t streams = 150, steps = 2;
+  const auto bytes = frozen_of(network, pvm::FrozenFormat::int8);
+  Int8Forward host(bytes, a_team());
+  const auto in_int8 = on_gpu<gpu::Int8>(spec, bytes, streams);
+  CHECK(results_of(*in_int8, spec, streams, steps, streams) ==
+        results_of(host, spec, streams, steps, streams));
+  const std::span<const float> weights = network.state.weights;
+  const auto in_bf16 = on_gpu<gpu::SixteenBits<pvm::bf16>>(spec, weights, streams);
+  CHECK(results_of(*in_bf16, spec, streams, steps, streams) ==
+        results_of(*in_bf16, spec, streams, steps, 9));
 }
 
 TEST_CASE("GPU prediction: what is impossible is said", "[gpu]") {

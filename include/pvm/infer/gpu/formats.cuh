@@ -30,6 +30,9 @@ struct Int8 {
   static constexpr int each = 16;               ///< values of a granule
   static constexpr float unit = 1.0F / 255.0F;  ///< of a stored value in a sum
   static constexpr const char* name = "int8";
+  using Eight = uint2;  ///< values
+  // Of `many_streams`. Two tiles of streams in a warp halve the reads of weights.
+  static constexpr int strips = 2, stages = 4, blocks = 4;
 
   PVM_HOST_DEVICE static Stored store(float v) {
     return static_cast<Stored>(rintf(fminf(fmaxf(v, 0.0F), 1.0F) * 255.0F));
@@ -39,10 +42,15 @@ struct Int8 {
   static void encode(float weight, int i, std::uint8_t* granule) {
     granule[i] = static_cast<std::uint8_t>(static_cast<std::int8_t>(weight));
   }
-  /// Adds the products of a chunk: `x` is of row lane / 4 of the tile, `y` of the row 8 further on.
-  __device__ static void multiply(Sum (&c)[4], uint4 x, uint4 y, Weights w) {
-    detail::multiply_8bit(c, {x.x, y.x, x.y, y.y}, w.x, w.y);
-    detail::multiply_8bit(c, {x.z, y.z, x.w, y.w}, w.z, w.w);
+  /// Adds half of the products of a chunk: `x` is of row lane / 4 of the tile, `y` of the row 8
+  /// further on.
+  template <int Half>
+  __device__ static void multiply_half(Sum (&c)[4], uint4 x, uint4 y, Weights w) {
+    if constexpr (Half == 0) {
+      detail::multiply_8bit(c, {x.x, y.x, x.y, y.y}, w.x, w.y);
+    } else {
+      detail::multiply_8bit(c, {x.z, y.z, x.w, y.w}, w.z, w.w);
+    }
   }
 };
 
@@ -51,7 +59,9 @@ template <class Precision>
 struct Values16 {
   using Stored = std::uint16_t;
   using Sum = float;
+  using Eight = uint4;
   static constexpr int each = 8;
+  static constexpr int strips = 1, stages = 4, blocks = 2;
 
   PVM_HOST_DEVICE static Stored store(float v) {
     if constexpr (std::same_as<Precision, bf16>) {
@@ -77,9 +87,13 @@ struct SixteenBits : Values16<Precision> {
   static void encode(float weight, int i, std::uint8_t* granule) {
     reinterpret_cast<std::uint16_t*>(granule)[i] = Values16<Precision>::store(weight);
   }
-  __device__ static void multiply(float (&c)[4], uint4 x, uint4 y, Weights w) {
-    detail::multiply_16bit<Precision>(c, {x.x, y.x, x.y, y.y}, w.x, w.y);
-    detail::multiply_16bit<Precision>(c, {x.z, y.z, x.w, y.w}, w.z, w.w);
+  template <int Half>
+  __device__ static void multiply_half(float (&c)[4], uint4 x, uint4 y, Weights w) {
+    if constexpr (Half == 0) {
+      detail::multiply_16bit<Precision>(c, {x.x, y.x, x.y, y.y}, w.x, w.y);
+    } else {
+      detail::multiply_16bit<Precision>(c, {x.z, y.z, x.w, y.w}, w.z, w.w);
+    }
   }
 };
 
@@ -90,9 +104,13 @@ struct Fp8 : Values16<fp16> {
   static constexpr const char* name = "fp8";
 
   static void encode(float weight, int i, std::uint8_t* granule) { granule[i] = to_e4m3(weight); }
-  __device__ static void multiply(float (&c)[4], uint4 x, uint4 y, Weights w) {
-    detail::multiply_16bit<fp16>(c, {x.x, y.x, x.y, y.y}, widen(w.x, 0x1404), widen(w.x, 0x3424));
-    detail::multiply_16bit<fp16>(c, {x.z, y.z, x.w, y.w}, widen(w.y, 0x1404), widen(w.y, 0x3424));
+  template <int Half>
+  __device__ static void multiply_half(float (&c)[4], uint4 x, uint4 y, Weights w) {
+    if constexpr (Half == 0) {
+      detail::multiply_16bit<fp16>(c, {x.x, y.x, x.y, y.y}, widen(w.x, 0x1404), widen(w.x, 0x3424));
+    } else {
+      detail::multiply_16bit<fp16>(c, {x.z, y.z, x.w, y.w}, widen(w.y, 0x1404), widen(w.y, 0x3424));
+    }
   }
 
  private:
@@ -103,5 +121,13 @@ struct Fp8 : Values16<fp16> {
     return (high & 0x80008000U) | (high & 0x7f007f00U) >> 1;
   }
 };
+
+/// Adds the products of a chunk.
+template <class Format>
+__device__ __forceinline__ void multiply_chunk(typename Format::Sum (&c)[4], uint4 x, uint4 y,
+                                               typename Format::Weights w) {
+  Format::template multiply_half<0>(c, x, y, w);
+  Format::template multiply_half<1>(c, x, y, w);
+}
 
 }  // namespace pvm::inline v0::infer::gpu

@@ -28,6 +28,7 @@
 #include <pvm/engine/host/team.hpp>
 #include <pvm/infer/forward.hpp>
 #include <pvm/infer/gpu/exchange.hpp>
+#include <pvm/infer/gpu/many_streams.cuh>
 #include <pvm/infer/gpu/move.cuh>
 #include <pvm/infer/gpu/plan.hpp>
 #include <pvm/infer/gpu/step.cuh>
@@ -412,15 +413,26 @@ class GpuForward final : public Forward {
   }
   template <class Function, bool Predicts>
   void multiply_with(const StepArguments& a, std::size_t items) {
-    const bool many = a.count > few;
-    const int each = many ? warps * tile_rows : tile_rows;
-    const dim3 grid(static_cast<unsigned>(items),
-                    static_cast<unsigned>((a.count + each - 1) / each));
-    const detail::LaunchShape shape{grid, 32 * warps, many ? sizeof(Staged<Format>) : 0,
-                                    stream_.get()};
-    detail::cuda_check(many ? detail::launch(many_streams<Format, Function, Predicts>, shape, a)
-                            : detail::launch(few_streams<Format, Function, Predicts>, shape, a),
-                       "launching a step");
+    const auto of_items = static_cast<unsigned>(items);
+    const auto of_streams = [&](int each) {
+      return static_cast<unsigned>((a.count + each - 1) / each);
+    };
+    if (a.count > few) {
+      // Predictions begin while hidden values end. (That hidden values begin while frames are taken
+      // is slower.)
+      const bool early = Predicts && facts_.is_hopper_or_later;
+      detail::cuda_check(
+          detail::launch(many_streams<Format, Function, Predicts>,
+                         {dim3(of_streams(many_rows) * of_items), 32 * many_warps<Format>,
+                          sizeof(Staged<Format>), stream_.get(), early},
+                         a),
+          "launching a step");
+    } else {
+      detail::cuda_check(
+          detail::launch(few_streams<Format, Function, Predicts>,
+                         {dim3(of_items, of_streams(tile_rows)), 32 * warps, 0, stream_.get()}, a),
+          "launching a step");
+    }
   }
 
   [[nodiscard]] StepArguments arguments(const Shape& shape) const {
@@ -449,6 +461,7 @@ class GpuForward final : public Forward {
     a.units = whole(plan_.net().units.size());
     a.hidden_granules = whole(plan_.hidden_granules);
     a.patch_granules = whole(plan_.patch_granules);
+    a.sms = facts_.multiprocessors;
     return a;
   }
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Lays a frozen network out for the kernels of step.cuh.
+/// Lays a frozen network out for the kernels of step.cuh and many_streams.cuh.
 
 #include <algorithm>
 #include <cstddef>
@@ -67,8 +67,9 @@ class Plan {
     for (const FrozenMatrix& matrix : frozen_matrices(spec, net_)) place(matrix, read_row);
     // Those that take longest begin first.
     for (auto* list : {&hidden_items, &output_items}) {
-      std::stable_sort(list->begin(), list->end(),
-                       [](const Item& a, const Item& b) { return a.chunks > b.chunks; });
+      std::stable_sort(list->begin(), list->end(), [](const Item& a, const Item& b) {
+        return std::pair(a.chunks, a.rows) > std::pair(b.chunks, b.rows);
+      });
     }
   }
 
