@@ -357,6 +357,19 @@ TEST_CASE("One sequence keeps its weights on the chip where they fit") {
   CHECK(train(pvm::Trainer<pvm::bf16, 1, Smaller>(options), 12) ==
         train(pvm::Trainer<pvm::bf16>(Smaller::spec(), options), 12));
 
+  // In fp32 also with a momentum that lives longer; in 16 bits outputs that read the context
+  // stream.
+  auto lasting = spec;
+  lasting.momentum = 0.5;
+  CHECK(on_chip(pvm::Trainer<pvm::fp32>(lasting, options)));
+  lasting.momentum = 0.6;
+  CHECK_FALSE(on_chip(pvm::Trainer<pvm::fp32>(lasting, options)));
+  auto fed = spec;
+  fed.feed_context_in_complex_layer = true;
+  const pvm::Trainer<pvm::bf16> context(fed, options);
+  CHECK(train_test::contains(context.description(), "outputs that read the context"));
+  CHECK_FALSE(on_chip(pvm::Trainer<pvm::fp32>(fed, options)));
+
   CHECK_FALSE(on_chip(pvm::Trainer<pvm::fp16, 2, Net>(options)));
   CHECK_FALSE(on_chip(pvm::Trainer<pvm::tf32>(spec, options)));
   CHECK_FALSE(on_chip(pvm::Trainer<pvm::fp32>(train_test::tiny_spec(), options)));
