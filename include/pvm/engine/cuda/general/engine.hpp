@@ -196,8 +196,8 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Precis
   }
   [[nodiscard]] detail::general::WeightMap<Precision> map() const { return {net_, shape_, plan_}; }
   [[nodiscard]] std::string layout_name() const {
-    return "folds by panel on " + std::to_string(device_.multiprocessors) + " multiprocessors" +
-           (two_halves ? ", " + std::string(Precision::name) : "") +
+    return "folds by panel, balanced, on " + std::to_string(device_.multiprocessors) +
+           " multiprocessors" + (two_halves ? ", " + std::string(Precision::name) : "") +
            (shape_.warps == 14 ? "" : ", by " + std::to_string(shape_.warps) + " warps");
   }
 

@@ -122,14 +122,13 @@ __global__ void __launch_bounds__(step_warps<Precision>(RG) * 32, 1)
   for (;;) {
     // Between arrival and wait: work that needs nothing from this barrier.
     const bool tail = now.frame == now.last;
-    if (!tail && now.frame > now.first) thread_block.patch_products(thread_block.everybody());
+    // (Except in the first step, whose frame other thread blocks have just converted.)
+    const bool first = now.frame == now.first;
+    if (first) grid_barrier_wait(a.barrier, now.passed);
+    if (!tail) thread_block.patch_products(thread_block.everybody());
     thread_block.open_tables();
     thread_block.prefetch(tiles);
-    grid_barrier_wait(a.barrier, now.passed);
-    if (now.frame == now.first) {
-      thread_block.patch_products(thread_block.everybody());
-      __syncthreads();
-    }
+    if (!first) grid_barrier_wait(a.barrier, now.passed);
     thread_block.run_step(tail, tiles);
     if (tail) break;
     grid_barrier_arrive(a.barrier);

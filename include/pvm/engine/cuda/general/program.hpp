@@ -124,7 +124,7 @@ struct Fold {
 struct Program {
   std::uint32_t blob_words;                                ///< length of the blob
   std::uint32_t items;                                     ///< WarpItems, [warp][item_count]
-  std::uint32_t early_item_count, item_count;              ///< early items; all items; both even
+  std::uint32_t early_item_count, item_count;              ///< early items; all items
   std::uint32_t source_tasks, source_task_count, sources;  ///< SourceTask, Source
   std::uint32_t hidden_units, hidden_count;
   std::uint32_t representation_tasks, representation_count;

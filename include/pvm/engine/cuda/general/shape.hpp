@@ -37,7 +37,7 @@ struct StepShape {
   int sections = 3;             ///< sections of terms_per_task terms in the list
   int table_stride = 0;         ///< floats of a layer's coefficients, see CoefficientTables
   int warps = 14;               ///< of a thread block
-  int tiles_in_flight = 2;      ///< early and late items are multiples of it
+  int tiles_in_flight = 2;      ///< see Stored
   std::size_t four_bytes = 16;  ///< of four weights as products read them
   std::size_t values = 0, frame = 0;  ///< units * H; values of a frame
 

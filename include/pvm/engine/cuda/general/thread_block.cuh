@@ -85,7 +85,7 @@ struct ThreadBlock {
   /// Tiles whose loads are in flight while a warp multiplies, and those of them that stay in
   /// registers during other work.
   static constexpr int tiles_in_flight = Weights::tiles_in_flight;
-  static constexpr int held_tiles = Weights::held_tiles;
+  static constexpr int held_tiles = RG == 8 ? Weights::held_tall_tiles : Weights::held_tiles;
   struct Tiles {
     Tile of[tiles_in_flight];
   };

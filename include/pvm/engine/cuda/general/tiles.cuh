@@ -137,17 +137,25 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::run_items(boo
                                                                              Tiles& tiles,
                                                                              Middle middle) const {
   const WarpItem* items = warp_items();
+  // Items are done in groups of `tiles_in_flight`, early and late ones apart. The last group of
+  // either may be shorter, unless they are `whole`. This is the end of those of item `i`:
+  constexpr bool whole = whole_groups(RG);
+  const auto end_of = [&](std::uint32_t i) {
+    return i < p.early_item_count ? p.early_item_count : p.item_count;
+  };
   // The loads of a group of items that were not ahead of other work.
   const auto load_rest = [&](std::uint32_t i) {
     if (i == p.item_count) return;
+    const std::uint32_t end = end_of(i);
     for_each_tile(tiles, [&](int k, Tile& tile) {
-      if (k >= held_tiles) load(tile, items[i + static_cast<unsigned>(k)], tail);
+      const std::uint32_t at = i + static_cast<unsigned>(k);
+      if (k >= held_tiles && (whole || at < end)) load(tile, items[at], tail);
     });
   };
   if (p.early_item_count != 0) load_rest(0);
   float sums[RG] = {};
 #pragma unroll 1
-  for (std::uint32_t i = 0;; i += tiles_in_flight) {
+  for (std::uint32_t i = 0;;) {
     if (i == p.early_item_count) {
       middle();
       load_rest(i);
@@ -156,13 +164,16 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::run_items(boo
       for (int r = 0; r < RG; ++r) sums[r] = 0;
     }
     if (i == p.item_count) break;
-    const std::uint32_t next = i + tiles_in_flight;
+    const std::uint32_t next = whole ? i + tiles_in_flight : min(i + tiles_in_flight, end_of(i));
+    const std::uint32_t end = whole ? p.item_count : end_of(next);
     for_each_tile(tiles, [&](int k, Tile& tile) {
-      const WarpItem item = items[i + static_cast<unsigned>(k)];
-      compute(tile, item, sums);
+      const std::uint32_t at = i + static_cast<unsigned>(k);
+      const std::uint32_t later = next + static_cast<unsigned>(k);
+      if (whole || at < next) compute(tile, items[at], sums);
       const bool held = k < held_tiles || next != p.early_item_count;
-      if (held && next != p.item_count) load(tile, items[next + static_cast<unsigned>(k)], tail);
+      if (held && (whole ? next : later) < end) load(tile, items[later], tail);
     });
+    i = next;
   }
 }
 
@@ -178,8 +189,10 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::prefetch(Tile
   tiles = Tiles{};  // else lanes that load nothing would keep old tiles live across the folds
   if (p.item_count == 0) return;
   const WarpItem* items = warp_items();
+  const std::uint32_t end = p.early_item_count != 0 ? p.early_item_count : p.item_count;
   for_each_tile(tiles, [&](int k, Tile& tile) {
-    if (k < held_tiles) load(tile, items[k], false);
+    const bool here = whole_groups(RG) || static_cast<unsigned>(k) < end;
+    if (k < held_tiles && here) load(tile, items[k], false);
   });
 }
 

@@ -25,7 +25,8 @@ namespace pvm::inline v0::detail::general {
 ///     Four                   four adjacent weights of a row, as products read them
 ///     two_halves             whether there are low halves
 ///     tiles_in_flight        tiles whose loads a warp has in flight, as registers allow
-///     held_tiles             those of them that stay in registers during other work
+///     held_tiles             those of them that stay in registers during other work; of tiles
+///     held_tall_tiles        with eight rows
 ///     values(four)           the four weights that products multiply
 ///     get(arena, i), set     weight i of the `arena`, on the host
 template <class Precision>
@@ -34,7 +35,7 @@ struct Stored {
   using Halves = detail::Halves<Precision>;
   using Four = uint2;
   static constexpr bool two_halves = true;
-  static constexpr int tiles_in_flight = 4, held_tiles = 1;
+  static constexpr int tiles_in_flight = 4, held_tiles = 2, held_tall_tiles = 1;
 
   __device__ __forceinline__ static float4 values(Four w) {
     return make_float4(Math::low_value(w.x), Math::high_value(w.x), Math::low_value(w.y),
@@ -82,7 +83,7 @@ template <>
 struct Stored<fp32> {
   using Four = float4;
   static constexpr bool two_halves = false;
-  static constexpr int tiles_in_flight = 2, held_tiles = 2;
+  static constexpr int tiles_in_flight = 2, held_tiles = 2, held_tall_tiles = 2;
 
   __device__ __forceinline__ static float4 values(Four w) { return w; }
   static float get(const std::vector<float>& arena, std::size_t i) { return arena[i]; }

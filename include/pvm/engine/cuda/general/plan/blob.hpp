@@ -193,8 +193,10 @@ inline void Planner::make_resident(Draft& d, const Item& item, std::size_t& room
 }
 
 /// Marks the items whose weights the L2 cache is to keep: all listed d1, and an evenly spread part
-/// of the streamed panels. `streamed_f4`: size of all panels that are not resident.
+/// of the streamed panels; none if the list is long: the cache is to keep the past then, which is
+/// read a few values at a time. `streamed_f4`: size of all panels that are not resident.
 inline void Planner::mark_stays_in_l2(std::vector<Item>& items, std::size_t streamed_f4) const {
+  if (shape_.terms > many_terms) return;
   const double fraction =
       streamed_f4 == 0 ? 1.0
                        : static_cast<double>(cache_bytes_ / shape_.four_bytes / jobs_.size()) /

@@ -40,9 +40,11 @@ inline void Planner::fix_offsets(Draft& d, u32 r_at) const {
   // The listed d1 come first: their tiles are prefetched before the barrier wait.
   std::stable_partition(early_items.begin(), early_items.end(),
                         [](const Item& item) { return item.work == Work::history; });
-  const auto together = static_cast<std::size_t>(shape_.tiles_in_flight);
-  while (early_items.size() % together != 0) early_items.push_back(Item{});
-  while (late_items.size() % together != 0) late_items.push_back(Item{});
+  if (whole_groups(shape_.rows_per_tile)) {
+    const auto together = static_cast<std::size_t>(shape_.tiles_in_flight);
+    while (early_items.size() % together != 0) early_items.push_back(Item{});
+    while (late_items.size() % together != 0) late_items.push_back(Item{});
+  }
   d.early_items = std::move(early_items);
   d.late_items = std::move(late_items);
 }

@@ -133,27 +133,86 @@ class Planner : private Plan {
     return panel.weight;
   }
 
-  /// Deals the matrices out, the largest first, each to the SM with the least load so far. The load
-  /// is the number of values read per step.
-  void deal(int blocks) {
+  /// The matrices, with what each costs its SM in a step: the number of values that it could read
+  /// in that time.
+  [[nodiscard]] std::vector<Job> all_jobs() const {
     std::vector<Job> all;
+    const double terms = shape_.terms;
     for (u32 i = 0; i < net_.units.size(); ++i) {
       const Unit& unit = net_.units[i];
-      all.push_back({i, false, 1.0 * net_.hidden * unit.inputs});
-      all.push_back({i, true, 1.1 * unit.outputs * (unit.representation + shape_.history)});
+      const double patch = unit.layer == 0 ? cost_of_patch + terms * term_cost_of_patch : 0;
+      all.push_back(
+          {i, false,
+           1.0 * net_.hidden * unit.inputs + cost_of_matrix + terms * term_cost_of_w0 + patch});
+      all.push_back(
+          {i, true, 1.2 * unit.outputs * (unit.representation + shape_.history) + cost_of_matrix});
     }
+    return all;
+  }
+
+  /// Deals the matrices out, the largest first, each to the SM with the least load so far. A step
+  /// takes as long as the SM with the greatest load. So that one then exchanges matrices with
+  /// others, as long as this helps; the rest counts for nothing beside what costs only estimate.
+  void deal(int blocks) {
+    std::vector<Job> all = all_jobs();
     std::stable_sort(all.begin(), all.end(),
                      [](const Job& a, const Job& b) { return a.cost > b.cost; });
     using Load = std::pair<double, std::size_t>;
     std::priority_queue<Load, std::vector<Load>, std::greater<>> least;
     jobs_.resize(static_cast<std::size_t>(blocks));
+    std::vector<double> loads(jobs_.size());
+    double enough = 0;
     for (std::size_t i = 0; i < jobs_.size(); ++i) least.push({0, i});
     for (const Job& job : all) {
       auto [load, sm] = least.top();
       least.pop();
       jobs_[sm].push_back(job);
-      least.push({load + job.cost, sm});
+      loads[sm] = load + job.cost;
+      least.push({loads[sm], sm});
+      enough += 1.005 * job.cost / static_cast<double>(blocks);
     }
+    for (std::size_t i = 0; i < all.size() && exchange(loads, enough); ++i) {
+    }
+  }
+
+  /// Exchanges a matrix of the SM with the greatest load with one of another SM, or gives it away,
+  /// whichever makes the greater load of the two least. False if nothing helps, or if no load is
+  /// more than `enough`.
+  bool exchange(std::vector<double>& loads, double enough) {
+    const auto top =
+        static_cast<std::size_t>(std::max_element(loads.begin(), loads.end()) - loads.begin());
+    if (loads[top] <= enough) return false;
+    const Job nothing{0, false, 0};
+    double least = loads[top] * (1 - 1e-6);
+    std::size_t mine = 0, other = jobs_.size(), theirs = 0;
+    for (std::size_t sm = 0; sm < jobs_.size(); ++sm) {
+      if (sm == top) continue;
+      for (std::size_t i = 0; i < jobs_[top].size(); ++i) {
+        for (std::size_t k = 0; k <= jobs_[sm].size(); ++k) {
+          const Job& job = k < jobs_[sm].size() ? jobs_[sm][k] : nothing;
+          const double less = jobs_[top][i].cost - job.cost;
+          const double load = std::max(loads[top] - less, loads[sm] + less);
+          if (load >= least) continue;
+          least = load;
+          mine = i;
+          other = sm;
+          theirs = k;
+        }
+      }
+    }
+    if (other == jobs_.size()) return false;
+    std::vector<Job>& from = jobs_[top];
+    std::vector<Job>& to = jobs_[other];
+    const double less = from[mine].cost - (theirs < to.size() ? to[theirs].cost : 0);
+    if (theirs < to.size()) {
+      std::swap(from[mine], to[theirs]);
+    } else {
+      to.push_back(from[mine]);
+      from.erase(from.begin() + static_cast<std::ptrdiff_t>(mine));
+    }
+    loads[top] -= less;
+    loads[other] += less;
+    return true;
   }
 
   /// Writes the program of one SM.
