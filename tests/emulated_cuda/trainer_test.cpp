@@ -366,7 +366,7 @@ TEST_CASE("One sequence keeps its weights on the chip where they fit") {
   CHECK_FALSE(on_chip(pvm::Trainer<pvm::fp32>(lasting, options)));
   auto fed = spec;
   fed.feed_context_in_complex_layer = true;
-  const pvm::Trainer<pvm::bf16> context(fed, options);
+  pvm::Trainer<pvm::bf16> context(fed, options);
   CHECK(train_test::contains(context.description(), "outputs that read the context"));
   CHECK_FALSE(on_chip(pvm::Trainer<pvm::fp32>(fed, options)));
 
