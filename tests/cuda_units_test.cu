@@ -77,8 +77,8 @@ pvm::Spec with_36() {
   spec.hidden_block_size = 6;
   return spec;
 }
-/// Units that only engines for streamed 16-bit weights can have.
-pvm::Spec with_larger_units(int block_size) {
+/// Units of another size.
+pvm::Spec with_units_of(int block_size) {
   auto spec = quick();
   spec.name = "hidden " + std::to_string(block_size * block_size);
   spec.hidden_block_size = block_size;
@@ -213,7 +213,7 @@ void each_slot(std::type_identity<pvm::CudaUnitsEngine<Precision, Hidden, home>>
                const units::Sides& sides, Visit visit) {
   using S = units::Sizes<Precision, Hidden, home>;
   const pvm::Spec spec =
-      fed<pvm::CudaUnitsEngine<Precision, Hidden, home>>(with_larger_units(Hidden == 49   ? 7
+      fed<pvm::CudaUnitsEngine<Precision, Hidden, home>>(with_units_of(Hidden == 49   ? 7
                                                                            : Hidden == 64 ? 8
                                                                                           : 10));
   std::string why;
@@ -416,10 +416,32 @@ TEMPLATE_TEST_CASE_SIG("units: larger units stream", "[gpu]", ((int block_size),
   if (skipped()) return;
   const Multiprocessors some(3);
   using E = pvm::CudaStreamedEngine<pvm::bf16, block_size * block_size>;
-  const auto spec = with_larger_units(block_size);
+  const auto spec = with_units_of(block_size);
   const int steps = steps_of(60, 30);
   require_rounded(distance<E>(spec, 1, steps), spec, steps, 0x1p-9);
   pvm_test::same_bits<E>(1, spec);
+}
+
+TEMPLATE_TEST_CASE(
+    "units: fewer hidden values are padded", "[gpu]", (pvm::CudaResidentEngine<pvm::bf16, 36>),
+    (pvm::CudaResidentEngine<pvm::fp32, 36>),
+    (pvm::CudaStreamedEngine<pvm::bf16, 100>)PVM_TYPES_ON_GPU((pvm::CudaResidentEngine<pvm::fp16,
+                                                                                     36>))) {
+  if (skipped()) return;
+  using E = TestType;
+  const Multiprocessors some(E::streams ? 3 : 16);
+  for (const int block_size : E::streams ? std::vector{9, 4} : std::vector{4, 5}) {
+    auto spec = with_units_of(block_size);
+    const int steps = steps_of(60, 30);
+    INFO(spec.name);
+    if constexpr (std::is_same_v<typename E::precision, pvm::fp32>) {
+      check_small(distance<E>(spec, 1, steps));
+    } else {
+      const bool coarse = std::is_same_v<typename E::precision, pvm::bf16>;
+      require_rounded(distance<E>(spec, 1, steps), spec, steps, coarse ? 0x1p-9 : 0x1p-12);
+    }
+    pvm_test::same_bits<E>(1, spec);
+  }
 }
 
 TEMPLATE_TEST_CASE(

@@ -66,10 +66,7 @@ consteval bool may_be_whole_units() {
   constexpr bool momentum = std::same_as<CudaRule<Net>, Momentum>;
   constexpr bool own_activation = !std::is_void_v<OwnOnGpu<Net>>;
   return !std::same_as<Precision, tf32> && one_sequence && momentum && !own_activation &&
-         (Net::hidden == dynamic || Net::hidden == units_hidden ||
-          Net::hidden == small_units_hidden ||
-          (std::same_as<Precision, bf16> &&
-           (Net::hidden == large_units_hidden || Net::hidden == largest_units_hidden)));
+         (Net::hidden == dynamic || padded_hidden<Precision>(Net::hidden) > 0);
 }
 
 /// Whether CudaGeneralEngine is possible for these template arguments.
@@ -125,25 +122,11 @@ PVM_IN_LIBRARY(CudaBatchShardsEngine<tf32, dynamic, Momentum, void>)
 #undef PVM_IN_LIBRARY
 #endif
 
-/// The engine in `units/` for one sequence of `spec`, if there is one and it is the better choice.
-/// `Hidden`: the hidden values of a unit, as far as a network's type has them.
+/// The engine in `units/` that is compiled for `Hidden` values of a unit, for one sequence of
+/// `spec`, if there is one and it is the better choice.
 template <class Precision, int Hidden>
-std::optional<AnyEngine> make_whole_units(const Spec& spec, const EngineOptions& options) {
-  if constexpr (Hidden == dynamic) {
-    const int hidden = spec.hidden();
-    if (hidden == small_units_hidden) {
-      return make_whole_units<Precision, small_units_hidden>(spec, options);
-    }
-    if constexpr (std::same_as<Precision, bf16>) {
-      if (hidden == large_units_hidden) {
-        return make_whole_units<Precision, large_units_hidden>(spec, options);
-      }
-      if (hidden == largest_units_hidden) {
-        return make_whole_units<Precision, largest_units_hidden>(spec, options);
-      }
-    }
-    return make_whole_units<Precision, units_hidden>(spec, options);
-  } else if constexpr (Hidden > units_hidden) {
+std::optional<AnyEngine> make_units_of(const Spec& spec, const EngineOptions& options) {
+  if constexpr (Hidden > units_hidden) {
     return make_if_planned<CudaStreamedEngine<Precision, Hidden>>(spec, options);
   } else {
     if constexpr (Hidden == units_hidden && std::same_as<Precision, bf16>) {
@@ -163,6 +146,30 @@ std::optional<AnyEngine> make_whole_units(const Spec& spec, const EngineOptions&
       }
     }
     return engine;
+  }
+}
+
+/// The engine in `units/` for one sequence of `spec`, if there is one and it is the better choice.
+/// `Hidden`: the hidden values of a unit, as far as a network's type has them.
+template <class Precision, int Hidden>
+std::optional<AnyEngine> make_whole_units(const Spec& spec, const EngineOptions& options) {
+  if constexpr (Hidden != dynamic) {
+    return make_units_of<Precision, padded_hidden<Precision>(Hidden)>(spec, options);
+  } else {
+    const int hidden = padded_hidden<Precision>(spec.hidden());
+    if (hidden == units_hidden) return make_units_of<Precision, units_hidden>(spec, options);
+    if (hidden == small_units_hidden) {
+      return make_units_of<Precision, small_units_hidden>(spec, options);
+    }
+    if constexpr (std::same_as<Precision, bf16>) {
+      if (hidden == large_units_hidden) {
+        return make_units_of<Precision, large_units_hidden>(spec, options);
+      }
+      if (hidden == largest_units_hidden) {
+        return make_units_of<Precision, largest_units_hidden>(spec, options);
+      }
+    }
+    return std::nullopt;
   }
 }
 

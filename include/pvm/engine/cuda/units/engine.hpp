@@ -43,7 +43,7 @@
 namespace pvm::inline v0 {
 
 /// An Engine for one sequence on the current CUDA device, in fp32, bf16 or fp16, for units of
-/// `Hidden` hidden values. `run` returns before the steps are done; frames are copied to the device
+/// `Hidden` hidden values, or of fewer, which are padded (Sizes::pads). `run` returns before the steps are done; frames are copied to the device
 /// on a stream of their own while earlier ones are used. In 16 bits products read rounded weights,
 /// values keep 16 bits of mantissa or more, and accumulators are fp32. Where bf16 weights all
 /// stream, all but those of remainder rows are at most 127.75 (numbers/packed.hpp): `restore`
@@ -408,6 +408,7 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
     a.patch_record = static_cast<unsigned>(plan_.patch_record);
     a.patch_row = static_cast<unsigned>(plan_.patch_row);
     a.patch_products = static_cast<unsigned>(plan_.patch_products);
+    a.used = static_cast<int>(used());
     a.hidden_row = static_cast<unsigned>(hidden_row());
     a.output_row = static_cast<unsigned>(plan_.outputs);
     a.programs = programs_.get();
@@ -506,6 +507,8 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
     this->synchronize();
   }
 
+  /// Hidden values that a unit has; the rest of `Hidden` is padding.
+  [[nodiscard]] std::size_t used() const { return count(net_.hidden); }
   /// The word of value i in a record of pieces (three values and a tag).
   static std::size_t place_of_value(std::size_t i) {
     return detail::units::in_pieces(static_cast<std::uint32_t>(i));
@@ -515,7 +518,7 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
   void visit_hidden(Visit visit) const {
     for (std::size_t u = 0; u < net_.units.size(); ++u) {
       if (!plan_.has(u)) continue;
-      for (std::size_t i = 0; i < count(Hidden); ++i) visit(u * count(Hidden) + i);
+      for (std::size_t i = 0; i < used(); ++i) visit(u * used() + i);
     }
   }
   /// Calls visit(word in a row of the past, index among all hidden values), for the plan's units
@@ -524,8 +527,8 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
   void visit_records(bool all, Visit visit) const {
     for (std::size_t u = 0; u < net_.units.size(); ++u) {
       if (!all && !plan_.has(u)) continue;
-      for (std::size_t i = 0; i < count(Hidden); ++i) {
-        visit(u * Sizes::record + place_of_value(i), u * count(Hidden) + i);
+      for (std::size_t i = 0; i < used(); ++i) {
+        visit(u * Sizes::record + place_of_value(i), u * used() + i);
       }
     }
   }

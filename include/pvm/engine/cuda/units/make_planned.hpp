@@ -24,8 +24,18 @@ namespace pvm::inline v0::detail {
 /// keep weights on the chip, of the larger ones only that which streams bf16. They are not
 /// specialised for the types of networks: a network that is a type runs on the same engine as its
 /// spec in a file, and so gives the same bits.
-inline constexpr int units_hidden = 49, small_units_hidden = 36, large_units_hidden = 64,
-                     largest_units_hidden = 100;
+inline constexpr int units_hidden = units::published_hidden, small_units_hidden = 36,
+                     large_units_hidden = 64, largest_units_hidden = 100;
+
+/// That of these which runs units of `hidden` values, padded if they are fewer; 0 if none does.
+template <class Precision>
+constexpr int padded_hidden(int hidden) {
+  if (hidden == units_hidden) return units_hidden;
+  if (hidden >= units::columns && hidden <= small_units_hidden) return small_units_hidden;
+  if (!std::same_as<Precision, bf16>) return 0;
+  if (hidden == large_units_hidden) return large_units_hidden;
+  return hidden > large_units_hidden && hidden <= largest_units_hidden ? largest_units_hidden : 0;
+}
 
 /// Whether engines of type `E` are compiled for shards: not fp16, other units, outputs that read
 /// the context and long lists, which would take the compiler longer than they are worth.

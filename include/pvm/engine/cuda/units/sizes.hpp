@@ -49,6 +49,7 @@ namespace pvm::inline v0::detail::units {
 inline constexpr int most_warps = 16;  ///< of a thread block, at most
 inline constexpr int columns = 16;     ///< of a block of weights
 inline constexpr int line_words = 32;  ///< of a line of the L2 cache
+inline constexpr int published_hidden = 49;  ///< hidden values of a unit in most published specs
 /// Lines, and words, of a chunk: memory on one side of the L2 cache.
 inline constexpr int chunk_lines = 32, chunk_words = chunk_lines * line_words;
 inline constexpr int ring = 32;           ///< usual Sizes::ring, which shards have
@@ -114,6 +115,10 @@ struct Sizes {
   static constexpr bool reads_context = home == Home::streamed_context;
   /// Whether lists hold gradients until a momentum of 0.5 has died out.
   static constexpr bool long_lists = home == Home::resident_long_lists;
+  /// Whether units may have fewer than Hidden values, 16 or more. The rest are padding: h and c(h)
+  /// are 0, and so are the weights that make and read them, and their gradients. Nobody gathers
+  /// them. Kernels for the published number have no code for that.
+  static constexpr bool pads = Hidden != published_hidden;
   /// Whether there are other launches that have the rest of the network's units.
   static constexpr bool shards = is_shard(home);
   /// Thread blocks on each streaming multiprocessor (SM). When all weights are streamed there are

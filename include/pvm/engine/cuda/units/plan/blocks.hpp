@@ -229,18 +229,18 @@ InputPlace Plan<Precision, Hidden, home>::input_place(const ProgramUnit& unit, c
   if (panel.column < 2 * unit.padded) {
     if (k >= unit.base) return {zero, k - unit.base};
     if (unit.patch != not_a_patch) return {first_patch + unit.patch * patch_record, k};
-    return {net_.primary[unit.unit][k / Hidden] * S::record, k % Hidden};
+    return {net_.primary[unit.unit][k / used()] * S::record, k % used()};
   }
   const auto& contexts = context_panels_[unit.unit];
   const std::size_t column = panel.column - 2 * unit.padded;
   const auto context =
       std::find_if(contexts.begin(), contexts.end(),
                    [&](const ContextPanel& one_) { return one_.column == column; });
-  const std::size_t end = context->count * Hidden;
+  const std::size_t end = context->count * used();
   const bool has_bias = context + 1 == contexts.end();
   if (k >= end) return {has_bias ? one : zero, k - end};
   const auto slots = net_.context[unit.unit].subspan(context->first, context->count);
-  return {slots[k / Hidden] * S::record, k % Hidden};
+  return {slots[k / used()] * S::record, k % used()};
 }
 
 /// Deals the blocks of W1 in consecutive runs: to all multipliers, or, with fp32 weights on the

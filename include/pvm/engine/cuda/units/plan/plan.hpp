@@ -179,8 +179,11 @@ class Plan {
   }
   /// What these engines cannot do of what `spec` asks for, in half a sentence; empty if nothing.
   static std::string lacking(const Spec& spec) {
-    if (spec.hidden() != Hidden) {
-      return "its units do not have " + std::to_string(Hidden) + " hidden values";
+    // With fewer than `columns` values a block of W0 has inputs of more than two records.
+    const int least = S::pads ? columns : Hidden;
+    if (spec.hidden() < least || spec.hidden() > Hidden) {
+      return "its units do not have " + (S::pads ? std::to_string(least) + " to " : "") +
+             std::to_string(Hidden) + " hidden values";
     }
     if (!dies_out<Precision, Hidden, home>(spec.momentum)) return "its momentum lives too long";
     if (spec.layer_shapes.size() > most_layers) {
@@ -199,6 +202,8 @@ class Plan {
   using BlockCounts = std::array<std::size_t, S::multipliers>;               // [warp]: blocks
   using BlockLimits = std::array<std::vector<std::size_t>, S::multipliers>;  // [warp][unit]: blocks
 
+  /// Hidden values that a unit has; the rest of `Hidden` is padding.
+  [[nodiscard]] std::size_t used() const { return static_cast<std::size_t>(net_.hidden); }
   [[nodiscard]] std::size_t base(std::size_t u) const {
     return static_cast<std::size_t>(net_.units[u].base);
   }
@@ -271,8 +276,8 @@ class Plan {
   void add_unit(Draft& draft, std::size_t u,
                 std::vector<W0Panel>::const_iterator& next_panel) const;
   [[nodiscard]] ProgramUnit new_unit(const Draft& draft, std::size_t u) const;
-  static void add_sources(Draft& draft, std::span<const std::uint32_t> sources, std::size_t column,
-                          std::uint32_t odd_columns);
+  void add_sources(Draft& draft, std::span<const std::uint32_t> sources, std::size_t column,
+                   std::uint32_t odd_columns) const;
   static void list_groups(Draft& draft, ProgramUnit& unit, const std::vector<PanelSources>& panels);
   [[nodiscard]] Target target_of(const ProgramUnit& unit, std::uint32_t o) const;
 

@@ -60,7 +60,7 @@ std::vector<ContextPanel> Plan<Precision, Hidden, home>::context_panels_of(std::
   for (std::size_t first = 0; first < sources || first == 0; first += S::panel_sources) {
     const std::size_t count = std::min(S::panel_sources, sources - first);
     const bool last = first + count >= sources;
-    const std::size_t width = round_up(count * Hidden + (last ? 1 : 0), columns);
+    const std::size_t width = round_up(count * used() + (last ? 1 : 0), columns);
     panels.push_back({first, count, column, width});
     column += width;
     if (last) break;
@@ -75,10 +75,10 @@ std::size_t Plan<Precision, Hidden, home>::padded_column(std::size_t u, std::siz
   const std::size_t p = base(u);
   if (k < p) return k;
   if (k < 2 * p) return padded(u) + k - p;
-  const std::size_t slot = (k - 2 * p) / Hidden;
+  const std::size_t slot = (k - 2 * p) / used();
   const std::size_t index = std::min(slot / S::panel_sources, context_panels_[u].size() - 1);
   const ContextPanel& panel = context_panels_[u][index];
-  return 2 * padded(u) + panel.column + (k - 2 * p - panel.first * Hidden);
+  return 2 * padded(u) + panel.column + (k - 2 * p - panel.first * used());
 }
 
 /// The estimated time of a unit in a step, in units of the time of a block of W0. The constants
@@ -150,9 +150,9 @@ ProgramUnit Plan<Precision, Hidden, home>::new_unit(const Draft& draft, std::siz
 template <class Precision, int Hidden, Home home>
 void Plan<Precision, Hidden, home>::add_sources(Draft& draft,
                                                 std::span<const std::uint32_t> sources,
-                                                std::size_t column, std::uint32_t odd_columns) {
+                                                std::size_t column, std::uint32_t odd_columns) const {
   for (std::size_t s = 0; s < sources.size(); ++s) {
-    const std::uint32_t to = draft.x + narrow(column + s * Hidden);
+    const std::uint32_t to = draft.x + narrow(column + s * used());
     draft.sources.push_back({narrow(sources[s] * S::record), to | (to + odd_columns) << 16});
   }
 }

@@ -36,7 +36,7 @@ void Plan<Precision, Hidden, home>::visit_hidden(std::size_t u, Visit& visit) co
   for (std::size_t k = 0; k < inputs; ++k) {
     const std::size_t column = padded_column(u, k);
     const std::size_t block = block_number_[first_block_index_[u] + column / columns];
-    for (std::size_t i = 0; i < Hidden; ++i) {
+    for (std::size_t i = 0; i < used(); ++i) {
       visit(unit.w0 + i * inputs + k,
             in_tiles(i) ? weights_in(block * S::unpacked_words) + element(i, column % columns)
                         : weights_in(first_remainder() + block * S::remainder_words) +
@@ -55,12 +55,13 @@ void Plan<Precision, Hidden, home>::visit_output(std::size_t u, Visit& visit) co
   for (std::size_t o = 0; o < 2 * p; ++o) {
     const std::size_t column = o < p ? o : padded(u) + o - p;
     const std::size_t block = (output_start[u] + column) / columns;
-    for (std::size_t i = 0; i <= Hidden; ++i) {
+    for (std::size_t i = 0; i <= used(); ++i) {
+      const std::size_t row = i < used() ? i : Hidden;  // the bias is behind the padding
       visit(unit.w1 + o * static_cast<std::size_t>(unit.representation) + i,
-            in_tiles(i)
-                ? weights_in(first_w1() + block * S::unpacked_words) + element(i, column % columns)
-                : weights_in(first_w1_remainder() + block * S::w1_remainder_words) +
-                      remainder_element(i, column % columns));
+            in_tiles(row) ? weights_in(first_w1() + block * S::unpacked_words) +
+                                element(row, column % columns)
+                          : weights_in(first_w1_remainder() + block * S::w1_remainder_words) +
+                                remainder_element(row, column % columns));
     }
   }
 }
@@ -71,7 +72,7 @@ template <class Precision, int Hidden, Home home>
 template <class Visit>
 void Plan<Precision, Hidden, home>::visit_context(std::size_t u, Visit& visit) const {
   const Unit& unit = net_.units[u];
-  const std::size_t p = base(u), context = net_.context[u].size() * Hidden;
+  const std::size_t p = base(u), context = net_.context[u].size() * used();
   const std::size_t in_group = context_width(u) / columns;
   for (std::size_t k = 0; k < context; ++k) {
     const std::size_t column = padded_column(u, 2 * p + k) - 2 * padded(u);
@@ -79,7 +80,7 @@ void Plan<Precision, Hidden, home>::visit_context(std::size_t u, Visit& visit) c
       const std::size_t row = o < p ? o : padded(u) + o - p;
       const std::size_t block = block_number_[first_context_index_[u] +
                                               row / S::group_outputs * in_group + column / columns];
-      visit(unit.w1 + o * static_cast<std::size_t>(unit.representation) + Hidden + 1 + k,
+      visit(unit.w1 + o * static_cast<std::size_t>(unit.representation) + used() + 1 + k,
             weights_in(block * S::unpacked_words) +
                 element(row % S::group_outputs, column % columns));
     }

@@ -28,7 +28,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::finish_uni
   std::uint32_t* record = past(t) + my.unit * S::record;
   std::uint32_t* words = area(u) + S::listed_part;
   float* row =
-      a.hidden + static_cast<std::size_t>(t & (S::ring - 1)) * a.hidden_row + my.unit * Hidden;
+      a.hidden + static_cast<std::size_t>(t & (S::ring - 1)) * a.hidden_row + my.unit * used();
   const bool survives = row_survives_launch(S::ring);
   const auto make = [&](int i) { return keep_hidden(u, i, hidden_sum(u, i), row, survives); };
   // If all weights are streamed the area is in device memory, and reading words back from it would
@@ -91,9 +91,9 @@ __device__ __forceinline__ float ThreadBlock<Precision, Hidden, home>::hidden_su
 template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ std::uint32_t ThreadBlock<Precision, Hidden, home>::keep_hidden(
     int u, int i, float sum, float* row, bool survives) const {
-  const float h = activate(sum);
-  const std::uint32_t word = Words::pack(squeeze(h));
-  if (survives) row[i] = h;
+  const float h = is_used(i) ? activate(sum) : 0.0F;
+  const std::uint32_t word = is_used(i) ? Words::pack(squeeze(h)) : 0;
+  if (survives && is_used(i)) row[i] = h;
   history_row(S::hidden, u, 0)[i] = h;
   history_row(S::squeezed, u, 0)[i] = Words::unpack(word);
   if constexpr (!S::pipelined) {

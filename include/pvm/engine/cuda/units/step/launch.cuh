@@ -123,7 +123,8 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::load_histo
         const unsigned long long step = step_before(t, k / Hidden % S::past_rows);
         const int i = k % Hidden;
         const std::uint32_t number = unit(k / Hidden / S::past_rows).unit;
-        const std::size_t at = number * Hidden + i;
+        if (!is_used(i)) return {0, 0, 0};
+        const std::size_t at = number * used() + static_cast<unsigned>(i);
         return {
             __ldcg(a.hidden + static_cast<std::size_t>(step & (S::ring - 1)) * a.hidden_row + at),
             __ldcg(a.d0 + static_cast<std::size_t>(step & (S::history - 1)) * a.hidden_row + at),

@@ -83,7 +83,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::finish_gra
   const float* before = history_row(S::hidden, u, 2);
   float* to = history_row(S::d0, u, 0);
   float* row =
-      a.d0 + static_cast<std::size_t>(t & (S::history - 1)) * a.hidden_row + unit(u).unit * Hidden;
+      a.d0 + static_cast<std::size_t>(t & (S::history - 1)) * a.hidden_row + unit(u).unit * used();
   const bool survives = row_survives_launch(S::history);
 #pragma unroll
   for (int k = 0; k < pairs_per_lane; ++k) {
@@ -94,7 +94,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::finish_gra
       if (i >= Hidden) continue;
       const float d0 = derive(before[i], kind) * (odd == 0 ? sum.x : sum.y);
       to[i] = d0;
-      if (survives) row[i] = d0;
+      if (survives && is_used(i)) row[i] = d0;
     }
   }
 }

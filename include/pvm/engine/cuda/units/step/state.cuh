@@ -31,6 +31,7 @@ struct Arguments {
   /// `patch` is the number of values of a patch, `block_size` its side, `side` the side of a frame
   /// in pixels.
   int units, layers, patches, patch, block_size, channels, side;
+  int used;  ///< hidden values that a unit has; the rest of `Hidden` is padding
   /// A row of the past, in words: its length, where the records of patches start, the length of
   /// such a record, and where in it the inner products start.
   unsigned int row_words, first_patch, patch_record, patch_products;
@@ -60,8 +61,8 @@ struct Arguments {
   std::uint32_t *lists, *unit_areas;
   /// [ring][row_words]: in each row the records of units, those of patches, 1, and zeros.
   std::uint32_t* past;
-  float* hidden;          ///< h, [ring][units][Hidden]
-  float* d0;              ///< [history][units][Hidden]
+  float* hidden;          ///< h, [ring][units][used]
+  float* d0;              ///< [history][units][used]
   float* d1;              ///< [history][outputs]
   float* y;               ///< [2][outputs]
   double* score;          ///< [thread blocks][warps][3], see `errors`

@@ -68,6 +68,13 @@ struct ThreadBlock : Blocks<Precision, Hidden, home> {
   __device__ __forceinline__ float activate(float v) const {
     return a.activation == 2 ? Logistic::value(v) : Fast::value(v);
   }
+  /// Hidden values that a unit has, and whether value i is one of them.
+  __device__ __forceinline__ unsigned used() const {
+    return S::pads ? static_cast<unsigned>(a.used) : static_cast<unsigned>(Hidden);
+  }
+  __device__ __forceinline__ bool is_used(int i) const {
+    return !S::pads || static_cast<unsigned>(i) < used();
+  }
   /// Which derivative this step takes: 0 compatible, 1 true, 2 logistic. Steps 0 and 1 never take
   /// the true one, which is 0 for the all-ones past.
   __device__ __forceinline__ int derivative_kind() const {
