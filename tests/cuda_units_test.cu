@@ -214,8 +214,8 @@ void each_slot(std::type_identity<pvm::CudaUnitsEngine<Precision, Hidden, home>>
   using S = units::Sizes<Precision, Hidden, home>;
   const pvm::Spec spec =
       fed<pvm::CudaUnitsEngine<Precision, Hidden, home>>(with_units_of(Hidden == 49   ? 7
-                                                                           : Hidden == 64 ? 8
-                                                                                          : 10));
+                                                                       : Hidden == 64 ? 8
+                                                                                      : 10));
   std::string why;
   auto made = units::Plan<Precision, Hidden, home>::make(
       spec, pvm::make_connectome(spec), 6 / S::thread_blocks_per_sm, std::size_t{227} << 10, why);
@@ -422,15 +422,15 @@ TEMPLATE_TEST_CASE_SIG("units: larger units stream", "[gpu]", ((int block_size),
   pvm_test::same_bits<E>(1, spec);
 }
 
-TEMPLATE_TEST_CASE(
-    "units: fewer hidden values are padded", "[gpu]", (pvm::CudaResidentEngine<pvm::bf16, 36>),
-    (pvm::CudaResidentEngine<pvm::fp32, 36>),
-    (pvm::CudaStreamedEngine<pvm::bf16, 100>)PVM_TYPES_ON_GPU((pvm::CudaResidentEngine<pvm::fp16,
-                                                                                     36>))) {
+TEMPLATE_TEST_CASE("units: fewer hidden values are padded", "[gpu]",
+                   (pvm::CudaResidentEngine<pvm::bf16, 36>),
+                   (pvm::CudaResidentEngine<pvm::fp32, 36>),
+                   (pvm::CudaStreamedEngine<pvm::bf16, 100>)
+                       PVM_TYPES_ON_GPU((pvm::CudaResidentEngine<pvm::fp16, 36>))) {
   if (skipped()) return;
   using E = TestType;
   const Multiprocessors some(E::streams ? 3 : 16);
-  for (const int block_size : E::streams ? std::vector{9, 4} : std::vector{4, 5}) {
+  for (const int block_size : E::streams ? std::vector{9, 4} : std::vector{1, 3, 4, 5}) {
     auto spec = with_units_of(block_size);
     const int steps = steps_of(60, 30);
     INFO(spec.name);

@@ -522,7 +522,12 @@ TEST_CASE("Which engine a GPU takes for one sequence depends on units, weights a
     CHECK(trainer.description().find(engine) == 0);
   };
   auto spec = train_test::tiny_spec();
+  begins(pvm::Trainer<pvm::fp32>(spec, options), "CUDA engine, whole units: ");  // padded to 36
+  begins(pvm::Trainer<pvm::bf16>(spec, options), "CUDA engine, whole units: ");
+  spec.momentum = 0.5;
   begins(pvm::Trainer<pvm::fp32>(spec, options), "CUDA engine: ");
+  begins(pvm::Trainer<pvm::bf16>(spec, options), "CUDA engine, whole units: ");
+  spec.momentum = 0.9;
   begins(pvm::Trainer<pvm::bf16>(spec, options), "CUDA batch engine");  // few weights
   spec.momentum = 0.95;
   begins(pvm::Trainer<pvm::fp32, pvm::dynamic>(spec, options), "CUDA engine: ");
@@ -536,7 +541,10 @@ TEST_CASE("Which engine a GPU takes for one sequence depends on units, weights a
     begins(pvm::Trainer<pvm::bf16>(spec, options), "CUDA engine, whole units: ");
     begins(pvm::Trainer<pvm::fp32>(spec, options), "CUDA engine: ");
   }
-  spec.hidden_block_size = 9;  // 1.4 million weights
+  spec.hidden_block_size = 9;  // padded to 100
+  begins(pvm::Trainer<pvm::bf16>(spec, options), "CUDA engine, whole units: ");
+  begins(pvm::Trainer<pvm::fp32>(spec, options), "CUDA engine: ");
+  spec.hidden_block_size = 11;  // 2.9 million weights
   begins(pvm::Trainer<pvm::bf16>(spec, options), "CUDA engine: ");
 }
 

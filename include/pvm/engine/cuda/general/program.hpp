@@ -44,6 +44,8 @@ struct alignas(16) WarpItem {
   std::uint32_t row_vector_and_sums;  ///< floats: the row vector | row sums << 16
   std::uint32_t y;                    ///< f4 in the partial sums of y
 };
+/// Items that a warp copies at once to its window, one by each lane.
+inline constexpr std::uint32_t item_chunk = 32;
 enum TileFlags : std::uint32_t {
   in_shared = 16,     ///< the tile is resident in shared memory; else see in_history
   in_history = 32,    ///< it is a part of the listed d1, row stride column_count; else of the arena
@@ -122,8 +124,12 @@ struct Fold {
 /// The start of an SM's blob. The lists follow it; their offsets count 32-bit words from the start
 /// of the blob.
 struct Program {
-  std::uint32_t blob_words;                                ///< length of the blob
-  std::uint32_t items;                                     ///< WarpItems, [warp][item_count]
+  std::uint32_t blob_words;  ///< length of the blob in shared memory
+  /// WarpItems, [warp][item_stride]; item i of a warp is its entry i & item_mask. If `windowed`
+  /// there is no room for all: shared memory has a window, a ring buffer of two chunks for each
+  /// warp, and all of them, [warp][item_count], lie in device memory, `all_items` words behind the
+  /// start of the blob.
+  std::uint32_t items, item_stride, item_mask, windowed, all_items;
   std::uint32_t early_item_count, item_count;              ///< early items; all items
   std::uint32_t source_tasks, source_task_count, sources;  ///< SourceTask, Source
   std::uint32_t hidden_units, hidden_count;

@@ -102,10 +102,10 @@ struct ThreadBlock {
   const StepArguments& a;
   const Program& p;
   Now& now;
-  const std::uint32_t* blob;  // in shared memory: this SM's Program and its lists
-  float* area;                // in shared memory, behind the blob: the base of all float offsets
-  Four* resident;             // in shared memory: the panels that stay there during a launch
-  float4* y_part;             // partial sums of y, in shared or device memory
+  std::uint32_t* blob;  // in shared memory: this SM's Program and its lists
+  float* area;          // in shared memory, behind the blob: the base of all float offsets
+  Four* resident;       // in shared memory: the panels that stay there during a launch
+  float4* y_part;       // partial sums of y, in shared or device memory
 
   // -------------------------------------------------------------- sizes and places
 
@@ -251,6 +251,8 @@ struct ThreadBlock {
   template <class Middle>
   __device__ void run_items(bool tail, Tiles& tiles, Middle middle) const;
   __device__ const WarpItem* warp_items() const;
+  __device__ const WarpItem& item_of(const WarpItem* items, std::uint32_t i) const;
+  __device__ void open_chunk(std::uint32_t chunk) const;
   __device__ void prefetch(Tiles& tiles) const;
 
   // -------------------------------------------------------------- finish.cuh

@@ -149,7 +149,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::run_items(boo
     const std::uint32_t end = end_of(i);
     for_each_tile(tiles, [&](int k, Tile& tile) {
       const std::uint32_t at = i + static_cast<unsigned>(k);
-      if (k >= held_tiles && (whole || at < end)) load(tile, items[at], tail);
+      if (k >= held_tiles && (whole || at < end)) load(tile, item_of(items, at), tail);
     });
   };
   if (p.early_item_count != 0) load_rest(0);
@@ -169,18 +169,41 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::run_items(boo
     for_each_tile(tiles, [&](int k, Tile& tile) {
       const std::uint32_t at = i + static_cast<unsigned>(k);
       const std::uint32_t later = next + static_cast<unsigned>(k);
-      if (whole || at < next) compute(tile, items[at], sums);
+      if (whole || at < next) compute(tile, item_of(items, at), sums);
       const bool held = k < held_tiles || next != p.early_item_count;
-      if (held && (whole ? next : later) < end) load(tile, items[later], tail);
+      if (held && (whole ? next : later) < end) load(tile, item_of(items, later), tail);
     });
+    if (p.windowed != 0 && (i ^ next) >= item_chunk) open_chunk(next / item_chunk + 1);
     i = next;
   }
 }
 
-/// The items of this warp.
+/// The items of this warp, of which number i is item_of(items, i). If there is only a window of
+/// them, it has the chunk of the current item and the next one.
 template <class Precision, int RG, class Known>
 __device__ __forceinline__ const WarpItem* ThreadBlock<Precision, RG, Known>::warp_items() const {
-  return list<WarpItem>(p.items) + static_cast<unsigned>(warp()) * p.item_count;
+  return list<WarpItem>(p.items) + static_cast<unsigned>(warp()) * p.item_stride;
+}
+template <class Precision, int RG, class Known>
+__device__ __forceinline__ const WarpItem& ThreadBlock<Precision, RG, Known>::item_of(
+    const WarpItem* items, std::uint32_t i) const {
+  return items[i & p.item_mask];
+}
+
+/// Copies a chunk of this warp's items to its window.
+template <class Precision, int RG, class Known>
+__device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::open_chunk(
+    std::uint32_t chunk) const {
+  const auto* all =
+      reinterpret_cast<const uint4*>(a.blobs + a.blob_start[blockIdx.x] + p.all_items) +
+      static_cast<unsigned>(warp()) * p.item_count;
+  const std::uint32_t i = chunk * item_chunk + static_cast<unsigned>(lane());
+  const uint4 item = __ldg(all + min(i, p.item_count - 1));
+  auto* window =
+      reinterpret_cast<uint4*>(blob + p.items) + static_cast<unsigned>(warp()) * p.item_stride;
+  __syncwarp();  // every lane has read what the chunk replaces
+  window[i & p.item_mask] = item;
+  __syncwarp();
 }
 
 /// Issues the loads of the first tiles.
@@ -188,6 +211,10 @@ template <class Precision, int RG, class Known>
 __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::prefetch(Tiles& tiles) const {
   tiles = Tiles{};  // else lanes that load nothing would keep old tiles live across the folds
   if (p.item_count == 0) return;
+  if (p.windowed != 0) {
+#pragma unroll 1
+    for (std::uint32_t chunk = 0; chunk < 2; ++chunk) open_chunk(chunk);
+  }
   const WarpItem* items = warp_items();
   const std::uint32_t end = p.early_item_count != 0 ? p.early_item_count : p.item_count;
   for_each_tile(tiles, [&](int k, Tile& tile) {

@@ -43,11 +43,11 @@
 namespace pvm::inline v0 {
 
 /// An Engine for one sequence on the current CUDA device, in fp32, bf16 or fp16, for units of
-/// `Hidden` hidden values, or of fewer, which are padded (Sizes::pads). `run` returns before the steps are done; frames are copied to the device
-/// on a stream of their own while earlier ones are used. In 16 bits products read rounded weights,
-/// values keep 16 bits of mantissa or more, and accumulators are fp32. Where bf16 weights all
-/// stream, all but those of remainder rows are at most 127.75 (numbers/packed.hpp): `restore`
-/// throws Error (usage) if one is larger.
+/// `Hidden` hidden values, or of fewer, which are padded (Sizes::pads). `run` returns before the
+/// steps are done; frames are copied to the device on a stream of their own while earlier ones are
+/// used. In 16 bits products read rounded weights, values keep 16 bits of mantissa or more, and
+/// accumulators are fp32. Where bf16 weights all stream, all but those of remainder rows are at
+/// most 127.75 (numbers/packed.hpp): `restore` throws Error (usage) if one is larger.
 template <class Precision, int Hidden, detail::units::Home home>
 class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision, Hidden, home>> {
   using Base = detail::LaunchedEngine<CudaUnitsEngine>;
@@ -409,6 +409,8 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
     a.patch_row = static_cast<unsigned>(plan_.patch_row);
     a.patch_products = static_cast<unsigned>(plan_.patch_products);
     a.used = static_cast<int>(used());
+    a.used_pieces = (a.used + 2) / 3;
+    a.pieces_inverse = ((1U << 31) - 1) / static_cast<unsigned>(a.used_pieces) + 1;
     a.hidden_row = static_cast<unsigned>(hidden_row());
     a.output_row = static_cast<unsigned>(plan_.outputs);
     a.programs = programs_.get();

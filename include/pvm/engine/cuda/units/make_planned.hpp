@@ -31,7 +31,7 @@ inline constexpr int units_hidden = units::published_hidden, small_units_hidden 
 template <class Precision>
 constexpr int padded_hidden(int hidden) {
   if (hidden == units_hidden) return units_hidden;
-  if (hidden >= units::columns && hidden <= small_units_hidden) return small_units_hidden;
+  if (hidden >= 1 && hidden <= small_units_hidden) return small_units_hidden;
   if (!std::same_as<Precision, bf16>) return 0;
   if (hidden == large_units_hidden) return large_units_hidden;
   return hidden > large_units_hidden && hidden <= largest_units_hidden ? largest_units_hidden : 0;

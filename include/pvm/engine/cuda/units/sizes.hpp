@@ -46,9 +46,9 @@
 
 namespace pvm::inline v0::detail::units {
 
-inline constexpr int most_warps = 16;  ///< of a thread block, at most
-inline constexpr int columns = 16;     ///< of a block of weights
-inline constexpr int line_words = 32;  ///< of a line of the L2 cache
+inline constexpr int most_warps = 16;        ///< of a thread block, at most
+inline constexpr int columns = 16;           ///< of a block of weights
+inline constexpr int line_words = 32;        ///< of a line of the L2 cache
 inline constexpr int published_hidden = 49;  ///< hidden values of a unit in most published specs
 /// Lines, and words, of a chunk: memory on one side of the L2 cache.
 inline constexpr int chunk_lines = 32, chunk_words = chunk_lines * line_words;
@@ -115,10 +115,12 @@ struct Sizes {
   static constexpr bool reads_context = home == Home::streamed_context;
   /// Whether lists hold gradients until a momentum of 0.5 has died out.
   static constexpr bool long_lists = home == Home::resident_long_lists;
-  /// Whether units may have fewer than Hidden values, 16 or more. The rest are padding: h and c(h)
-  /// are 0, and so are the weights that make and read them, and their gradients. Nobody gathers
-  /// them. Kernels for the published number have no code for that.
+  /// Whether units may have fewer than Hidden values. The rest are padding: h and c(h) are 0, and
+  /// so are the weights that make and read them, and their gradients. Nobody gathers them. Kernels
+  /// for the published number have no code for that.
   static constexpr bool pads = Hidden != published_hidden;
+  /// Whether units may have so few values that a block's inputs are of more than two records.
+  static constexpr bool lists_places = pads && !streams;
   /// Whether there are other launches that have the rest of the network's units.
   static constexpr bool shards = is_shard(home);
   /// Thread blocks on each streaming multiprocessor (SM). When all weights are streamed there are
@@ -416,7 +418,8 @@ struct alignas(8) Source {
 /// and `block` that of the slot of its low halves; else, if `in_slots`, `block` is the former.) Its
 /// inputs are values of one or two records of a row of the past: column c is value `from` + c of
 /// the record at word `first`, and from column `cut` on value c - cut of the record at word
-/// `second` (both are offsets in the row).
+/// `second` (both are offsets in the row). If `lists_places` and `cut` is `listed_places`, `first`
+/// is the word of a list of the columns' places in the row instead.
 struct alignas(16) W0Block {
   std::uint32_t x;      ///< word of its first input, in even (low 16 bits) and odd (high) steps
   std::uint32_t what;   ///< unit | phase << 8 | blocks left of the unit << run_shift
@@ -427,6 +430,7 @@ struct alignas(16) W0Block {
   /// The row of the past with the input of the newest listed gradient is that of step t - back.
   std::uint16_t back;
 };
+inline constexpr std::uint16_t listed_places = 0xffff;
 /// The fields of `what`: the local number of the unit, the phase in which the block folds, and how
 /// many blocks of this unit the warp has from this one on (1: it is the last).
 inline constexpr int run_shift = 20;
@@ -520,7 +524,7 @@ struct Program {
   /// `x_words`: of the inputs of all units. If `reads_context`, as many words follow, with hidden
   /// values where inputs have the squeezed ones of the context.
   std::uint32_t unit_count, source_count, out_count, x_words;
-  std::uint32_t units, sources, blocks, w1_blocks, targets, products;
+  std::uint32_t units, sources, blocks, w1_blocks, targets, products, places;
   /// Which blocks fold when:
   ///     fp32, on the chip:  `folding` has indices of blocks within a warp, sorted by warp and
   ///                         phase, without those that fold while they are streamed.

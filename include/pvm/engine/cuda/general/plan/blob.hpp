@@ -12,6 +12,7 @@
 #include <iterator>
 #include <numeric>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <pvm/core/error.hpp>
@@ -30,23 +31,38 @@ inline void Planner::finish_program(Draft& d) {
   d.warp_items.resize(d.items.size() * static_cast<std::size_t>(shape_.warps));
   count_lists(d);
   form_teams(p);
-  std::size_t words = (sizeof(Program) + 15) / 16 * 4;
-  for_each_list(d, [&](u32& at, const auto& list) {
-    at = u(words);
-    words += (list.size() * sizeof(list[0]) + 15) / 16 * 4;
-  });
+  // The list of resident panels follows the others. It is not known yet; reserve room for all.
+  const std::size_t room = d.folds.size() + 4;
+  std::size_t words = place_lists(d, false);
+  if (words + room + d.shared > shared_floats_) words = place_lists(d, true);
   p.resident_list = u(words);
-  // The list of resident panels follows. It is not known yet; reserve room for all panels.
-  const std::size_t used = place_areas(d, words + d.folds.size() + 4);
+  const std::size_t used = place_areas(d, words + room);
   choose_residents(d, used);
   words += (d.resident_list.size() + 3) / 4 * 4;
-  p.blob_words = u(words);
+  p.blob_words = p.all_items = u(words);
   p.resident = d.shared;  // behind the areas
   for (std::size_t k = 0; k < d.warp_items.size(); ++k) {
     d.warp_items[k] = for_warp(d.items[k % d.items.size()], static_cast<int>(k / d.items.size()),
                                p.column_count / 4);
   }
   write_blob(d);
+}
+
+/// Places the lists, or of the items only a window, behind the program. Returns the words in use.
+inline std::size_t Planner::place_lists(Draft& d, bool windowed) const {
+  Program& p = d.program;
+  p.windowed = windowed ? 1 : 0;
+  p.item_stride = windowed ? 2 * item_chunk : p.item_count;
+  p.item_mask = windowed ? p.item_stride - 1 : ~0U;
+  std::size_t words = (sizeof(Program) + 15) / 16 * 4;
+  for_each_list(d, [&]<class T>(u32& at, const std::vector<T>& list) {
+    const bool window = windowed && std::is_same_v<T, WarpItem>;
+    at = u(words);
+    const std::size_t count =
+        window ? p.item_stride * static_cast<std::size_t>(shape_.warps) : list.size();
+    words += (count * sizeof(T) + 15) / 16 * 4;
+  });
+  return words;
 }
 
 /// Forms the teams of warps. A piece of work costs as many round trips as one warp would need.
@@ -241,20 +257,24 @@ inline WarpItem Planner::for_warp(const Item& item, int warp, u32 history_stride
           item.y + group * item.y_stride + first};
 }
 
-/// Appends the program's blob to those of the other SMs.
+/// Appends the program's blob to those of the other SMs, with all items behind it if shared memory
+/// has a window of them.
 inline void Planner::write_blob(Draft& d) {
   const Program& p = d.program;
-  std::vector<u32> blob(p.blob_words);
+  const std::size_t behind = p.windowed != 0 ? d.warp_items.size() * sizeof(WarpItem) / 4 : 0;
+  std::vector<u32> blob(p.blob_words + behind);
   std::memcpy(blob.data(), &p, sizeof(p));
   const auto put = [&](u32 at, const auto& list) {
     if (!list.empty()) std::memcpy(blob.data() + at, list.data(), list.size() * sizeof(list[0]));
   };
-  for_each_list(d, put);
+  for_each_list(d, [&]<class T>(u32 at, const std::vector<T>& list) {
+    put(std::is_same_v<T, WarpItem> && p.windowed != 0 ? p.all_items : at, list);
+  });
   put(p.resident_list, d.resident_list);
   blob_start.push_back(u(blobs.size()));
   blobs.insert(blobs.end(), blob.begin(), blob.end());
   resident_f4 += p.resident_f4;
-  const std::size_t need = (blob.size() + d.shared) * 4 + p.resident_f4 * shape_.four_bytes;
+  const std::size_t need = (p.blob_words + d.shared) * 4 + p.resident_f4 * shape_.four_bytes;
   shared_bytes = std::max(shared_bytes, need);
 }
 

@@ -272,6 +272,7 @@ class Planner : private Plan {
 
   // plan/blob.hpp: the resident panels, and the blob
   void finish_program(Draft& d);
+  std::size_t place_lists(Draft& d, bool windowed) const;
   void form_teams(Program& p) const;
   void form(std::uint32_t (&ends)[4], std::vector<std::size_t> costs) const;
   void sort_folds(Draft& d) const;

@@ -315,8 +315,8 @@ struct Pipelined : ThreadBlock<Precision, Hidden, home> {
 #pragma unroll
       for (int i = 0; i < 3; ++i) {
         if (3 * piece + i < Hidden) {
-          word[i] = this->keep_hidden(u, 3 * piece + i, sum[i], hidden + number * this->used(),
-                                      survives);
+          word[i] =
+              this->keep_hidden(u, 3 * piece + i, sum[i], hidden + number * this->used(), survives);
         }
       }
       const auto tag = static_cast<std::uint32_t>(t + 1);

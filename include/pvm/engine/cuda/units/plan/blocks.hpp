@@ -45,6 +45,7 @@ void Plan<Precision, Hidden, home>::deal(Draft& draft, const std::vector<W0Panel
         }
         --limits[to][panel.unit];
         draft.blocks[to].push_back(block_of(draft.units[panel.unit], panel, b));
+        list_places(draft, panel, b, draft.blocks[to].back());
         if constexpr (!S::fp32_weights) ++draft.due[to][phase];
       }
     }
@@ -219,6 +220,27 @@ W0Block Plan<Precision, Hidden, home>::block_of(const ProgramUnit& unit, const W
     block.second = narrow(place.record);
   }
   return block;
+}
+
+/// Lists the places of the inputs of block b of a panel one by one, if they are of more than two
+/// records.
+template <class Precision, int Hidden, Home home>
+void Plan<Precision, Hidden, home>::list_places(Draft& draft, const W0Panel& panel, std::size_t b,
+                                                W0Block& block) const {
+  if constexpr (S::lists_places) {
+    std::array<std::uint32_t, columns> places;
+    bool listed = false;
+    for (std::uint32_t c = 0; c < columns; ++c) {
+      const InputPlace place = input_place(draft.units[panel.unit], panel, b * columns + c);
+      places[c] = narrow(place.record) + in_pieces(narrow(place.value));
+      listed |= places[c] != (c < block.cut ? block.first + in_pieces(block.from + c)
+                                            : block.second + in_pieces(c - block.cut));
+    }
+    if (!listed) return;
+    block.cut = listed_places;
+    block.first = narrow(draft.places.size());
+    draft.places.insert(draft.places.end(), places.begin(), places.end());
+  }
 }
 
 /// Where in a row of the past the input of column k of a panel is: a source's value, a pixel, the 1

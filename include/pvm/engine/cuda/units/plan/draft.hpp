@@ -68,7 +68,7 @@ struct DueBlock {
 enum class Duty { finishes, reads, writes, others };
 
 /// The program's header and its lists. Until make_absolute(), places in x, in patches' histories
-/// and in the list of products are relative to the starts of these.
+/// and in the lists of products and places are relative to the starts of these.
 template <class S>
 struct ProgramDraft {
   Program p{};
@@ -81,7 +81,7 @@ struct ProgramDraft {
   std::vector<RowGroup> row_groups;  ///< if `reads_context`
   std::vector<Target> targets;
   /// See the fields of Program with these names.
-  std::vector<std::uint32_t> folding, folding_start, first_in_pass, products;
+  std::vector<std::uint32_t> folding, folding_start, first_in_pass, products, places;
   std::vector<std::uint32_t> reload;
   std::uint32_t x = 0, out = 0;  ///< words of inputs and of outputs so far, in whole blocks
   std::uint32_t patches = 0;     ///< units with patches so far

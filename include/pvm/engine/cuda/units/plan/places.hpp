@@ -68,6 +68,7 @@ void Plan<Precision, Hidden, home>::place_lists(Draft& draft, SharedAllocator& a
   }
   p.w1_blocks = allocate(w1_count * sizeof(W1Block) / 4);
   p.products = allocate(draft.products.size());
+  p.places = allocate(draft.places.size());
   p.targets = allocate(draft.targets.size() * sizeof(Target) / 4);
   // The kernel reads some entries beyond the last.
   constexpr std::size_t beyond = S::pipelined ? S::prefetched_blocks + 2 : 2;
@@ -157,7 +158,10 @@ void Plan<Precision, Hidden, home>::make_absolute(Draft& draft) {
   }
   for (Source& slot : draft.sources) slot.to += x | x << 16;
   for (auto& list : draft.blocks) {
-    for (W0Block& block : list) block.x += x | x << 16;
+    for (W0Block& block : list) {
+      block.x += x | x << 16;
+      if (block.cut == listed_places) block.first += draft.p.places;
+    }
   }
   for (Target& target : draft.targets) {
     target.x += x | x << 16;

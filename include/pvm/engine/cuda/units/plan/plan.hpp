@@ -179,8 +179,7 @@ class Plan {
   }
   /// What these engines cannot do of what `spec` asks for, in half a sentence; empty if nothing.
   static std::string lacking(const Spec& spec) {
-    // With fewer than `columns` values a block of W0 has inputs of more than two records.
-    const int least = S::pads ? columns : Hidden;
+    const int least = S::lists_places ? 1 : S::pads ? columns : Hidden;
     if (spec.hidden() < least || spec.hidden() > Hidden) {
       return "its units do not have " + (S::pads ? std::to_string(least) + " to " : "") +
              std::to_string(Hidden) + " hidden values";
@@ -293,6 +292,7 @@ class Plan {
   void number_blocks(Draft& draft);
   [[nodiscard]] W0Block block_of(const ProgramUnit& unit, const W0Panel& panel,
                                  std::size_t b) const;
+  void list_places(Draft& draft, const W0Panel& panel, std::size_t b, W0Block& block) const;
   [[nodiscard]] InputPlace input_place(const ProgramUnit& unit, const W0Panel& panel,
                                        std::size_t k) const;
   void deal_w1(Draft& draft) const;

@@ -51,6 +51,7 @@ void Plan<Precision, Hidden, home>::append(Draft& draft) {
   put(p.blocks, blocks_of_all);  // two more, which the kernel reads, stay zero
   put(p.w1_blocks, w1_of_all);
   put(p.products, draft.products);
+  put(p.places, draft.places);
   put(p.targets, draft.targets);
   put(p.row_groups, draft.row_groups);
   put(p.folding, draft.folding);

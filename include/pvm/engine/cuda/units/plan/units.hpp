@@ -150,7 +150,8 @@ ProgramUnit Plan<Precision, Hidden, home>::new_unit(const Draft& draft, std::siz
 template <class Precision, int Hidden, Home home>
 void Plan<Precision, Hidden, home>::add_sources(Draft& draft,
                                                 std::span<const std::uint32_t> sources,
-                                                std::size_t column, std::uint32_t odd_columns) const {
+                                                std::size_t column,
+                                                std::uint32_t odd_columns) const {
   for (std::size_t s = 0; s < sources.size(); ++s) {
     const std::uint32_t to = draft.x + narrow(column + s * used());
     draft.sources.push_back({narrow(sources[s] * S::record), to | (to + odd_columns) << 16});

@@ -25,11 +25,11 @@ template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::gather_values(
     unsigned long long step, bool odd, int me, int count) const {
   constexpr int at_once = S::specialised ? 6 : 4;  // pieces that a thread has in flight
-  // Flags in `to`: all three words are values; if `pads` two words are, or none.
-  constexpr std::uint32_t whole = 1U << 31, two = 1U << 30, none = 1U << 29, flags = ~0U << 29;
+  constexpr std::uint32_t whole = 1U << 31;        // flag in `to`: all three words are values
   const std::uint32_t* from = past(step);
   const auto tag = static_cast<std::uint32_t>(step + 1);
-  const int pieces = static_cast<int>(p.source_count) * S::value_pieces;
+  const auto of_source = static_cast<std::uint32_t>(S::pads ? a.used_pieces : S::value_pieces);
+  const int pieces = static_cast<int>(p.source_count * of_source);
   const auto* sources = list<Source>(p.sources);
 #pragma unroll 1
   for (int first = me; first < pieces; first += at_once * count) {
@@ -38,24 +38,20 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::gather_val
 #pragma unroll
     for (int i = 0; i < at_once; ++i) {
       const auto k = static_cast<std::uint32_t>(min(first + i * count, pieces - 1));
-      const Source source = sources[k / S::value_pieces];
-      const std::uint32_t piece = k % S::value_pieces;
+      const std::uint32_t s = S::pads ? __umulhi(2 * k, a.pieces_inverse) : k / S::value_pieces;
+      const Source source = sources[s];
+      const std::uint32_t piece = k - s * of_source;
       at[i] = source.from + piece * 4;
       to[i] = (odd ? source.to >> 16 : source.to & 0xffffU) + piece * 3;
       if (piece * 3 + 2 < used()) to[i] |= whole;
-      if constexpr (S::pads) {
-        if (piece * 3 + 2 == used()) to[i] |= two;
-        if (piece * 3 >= used()) to[i] |= none;
-      }
       v[i] = receive_piece<S::shards>(from + at[i]);
     }
 #pragma unroll
     for (int i = 0; i < at_once; ++i) {
       while (v[i].w != tag) v[i] = receive_piece<S::shards>(from + at[i]);
-      if (S::pads && (to[i] & none) != 0) continue;
-      std::uint32_t* words = shared + (to[i] & ~flags);
+      std::uint32_t* words = shared + (to[i] & ~whole);
       words[0] = v[i].x;
-      if ((!S::pads && Hidden % 3 == 2) || (to[i] & (whole | two)) != 0) words[1] = v[i].y;
+      if (Hidden % 3 == 2 || (to[i] & whole) != 0) words[1] = v[i].y;
       if ((to[i] & whole) != 0) words[2] = v[i].z;
       if constexpr (S::reads_context) {
         // Primary sources have other places in odd steps. Others are the context.

@@ -31,7 +31,10 @@ struct Arguments {
   /// `patch` is the number of values of a patch, `block_size` its side, `side` the side of a frame
   /// in pixels.
   int units, layers, patches, patch, block_size, channels, side;
-  int used;  ///< hidden values that a unit has; the rest of `Hidden` is padding
+  /// Hidden values that a unit has (the rest of `Hidden` is padding), the pieces of a record that
+  /// have them, and 2^31 divided by these, rounded up: a division is a product then.
+  int used, used_pieces;
+  unsigned int pieces_inverse;
   /// A row of the past, in words: its length, where the records of patches start, the length of
   /// such a record, and where in it the inner products start.
   unsigned int row_words, first_patch, patch_record, patch_products;

@@ -307,8 +307,9 @@ struct View {
     return a.weights + start_of(block);
   }
   /// Word, in a row of the past, of the input of a block's column.
-  __device__ __forceinline__ static std::uint32_t place_in_past(const W0Block& block,
-                                                                std::uint32_t column) {
+  __device__ __forceinline__ std::uint32_t place_in_past(const W0Block& block,
+                                                         std::uint32_t column) const {
+    if (S::lists_places && block.cut == listed_places) return shared[block.first + column];
     return column < block.cut ? block.first + in_pieces(block.from + column)
                               : block.second + in_pieces(column - block.cut);
   }
