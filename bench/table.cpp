@@ -121,13 +121,14 @@ std::vector<Network> all_networks(const std::filesystem::path& zoo) {
     }
   }
   const pvm::Spec small = pvm::load_spec(zoo / "small.json");
-  const auto add = [&](const char* change, const std::function<void(pvm::Spec&)>& make) {
-    all.push_back({"small with " + std::string(change), small});
+  const auto add = [&](const std::string& change, const std::function<void(pvm::Spec&)>& make) {
+    all.push_back({"small with " + change, small});
     make(all.back().spec);
   };
-  add("6 x 6 hidden values", [](pvm::Spec& spec) { spec.hidden_block_size = 6; });
-  add("8 x 8 hidden values", [](pvm::Spec& spec) { spec.hidden_block_size = 8; });
-  add("10 x 10 hidden values", [](pvm::Spec& spec) { spec.hidden_block_size = 10; });
+  for (const int side : {1, 3, 5, 6, 8, 9, 10, 12, 16}) {
+    const std::string sides = std::to_string(side) + " x " + std::to_string(side);
+    add(sides + " hidden values", [&](pvm::Spec& spec) { spec.hidden_block_size = side; });
+  }
   add("momentum 0.5", [](pvm::Spec& spec) { spec.momentum = 0.5; });
   add("momentum 0.9", [](pvm::Spec& spec) { spec.momentum = 0.9; });
   add("outputs that read the context",
