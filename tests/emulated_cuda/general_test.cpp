@@ -13,10 +13,8 @@ TEMPLATE_TEST_CASE("general: items that shared memory has no room for pass throu
   spec.hidden_block_size = GENERATE(9, 16);  // tiles of seven rows, and of eight in whole groups
   spec.layer_shapes = {spec.hidden_block_size == 9 ? 3 : 2, 1};
   const auto net = pvm::make_connectome(spec);
-  const int rows = pvm::detail::general::tile_rows_for(net.hidden);
   const pvm::detail::general::StepShape shape(
-      spec, net, pvm::DeferralPlan::for_momentum(spec.momentum, 15, 20),
-      pvm::detail::step_warps<TestType>(rows), Stored{});
+      spec, net, pvm::DeferralPlan::for_momentum(spec.momentum, 15, 20), Stored{});
   const auto windowed = [&](std::size_t shared) {
     const auto plan = Planner::make(spec, net, shape, 1, shared, 0);
     return reinterpret_cast<const Program*>(plan.blobs.data())->windowed != 0;

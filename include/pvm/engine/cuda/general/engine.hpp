@@ -134,9 +134,7 @@ class CudaGeneralEngine : public detail::LaunchedEngine<CudaGeneralEngine<Precis
   CudaGeneralEngine(const Spec& spec, const EngineOptions& options,
                     const detail::DeviceFacts& device)
       : Base(spec, options, device, deferral(spec, device.tuning.fold_period)),
-        shape_(spec_, net_, plans_.w0,
-               detail::step_warps<Precision>(detail::general::tile_rows_for(net_.hidden)),
-               Stored{}),
+        shape_(spec_, net_, plans_.w0, Stored{}),
         plan_(detail::general::Planner::make(spec_, net_, shape_, device_.multiprocessors,
                                              device_.shared_bytes, device_.cache_bytes)),
         launcher_(net_.hidden, shape_.rows_per_tile, device_.multiprocessors, plan_.shared_bytes) {

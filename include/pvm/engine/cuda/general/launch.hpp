@@ -38,8 +38,9 @@ class StepLauncher {
   /// The number of hidden values that is a constant in the kernels; 0: none is. Units so large that
   /// their panels take several rounds have kernels with the sizes as arguments.
   static constexpr int constant_hidden =
-      (Known::hidden + tile_rows_for(Known::hidden) - 1) / tile_rows_for(Known::hidden) <=
-              step_warps<Precision>(tile_rows_for(Known::hidden))
+      (Known::hidden + tile_rows_for<Precision>(Known::hidden) - 1) /
+                  tile_rows_for<Precision>(Known::hidden) <=
+              step_warps<Precision>(tile_rows_for<Precision>(Known::hidden))
           ? Known::hidden
           : 0;
 
@@ -90,7 +91,7 @@ class StepLauncher {
     using Own = typename Known::Own;
     using Constants = NetworkConstants<constant_hidden, Own>;
     if constexpr (constant_hidden != 0) {
-      f(StepKernels<Precision, tile_rows_for(constant_hidden), Constants>{});
+      f(StepKernels<Precision, tile_rows_for<Precision>(constant_hidden), Constants>{});
     } else {
       if constexpr (Known::hidden == 0) {  // the number of most published networks
         if (has_49_hidden_) return f(StepKernels<Precision, 7, NetworkConstants<49, Own>>{});

@@ -18,9 +18,17 @@ namespace pvm::inline v0::detail::general {
 /// The longest list of gradients with which this engine is faster than the one for batches.
 inline constexpr int most_terms = 288;
 
-/// Rows of a tile for units of `hidden` values: 7 or 8, whichever needs less padding.
+/// Rows of a tile for units of `hidden` values: 7 or 8, whichever needs less padding. Where a tile
+/// is all that a warp has of a panel's columns, warps that have none in the last round are padding,
+/// too.
+template <class Precision>
 constexpr int tile_rows_for(int hidden) {
-  return (hidden + 6) / 7 * 7 <= (hidden + 7) / 8 * 8 ? 7 : 8;
+  const auto padded = [&](int rows) {
+    const int warps = step_warps<Precision>(rows), groups = (hidden + rows - 1) / rows;
+    const bool one_part = 2 * groups > warps;
+    return (one_part ? (groups + warps - 1) / warps * warps : groups) * rows;
+  };
+  return padded(7) <= padded(8) ? 7 : 8;
 }
 
 /// Sizes that follow from the spec and the deferral plan.
@@ -41,16 +49,16 @@ struct StepShape {
   std::size_t four_bytes = 16;  ///< of four weights as products read them
   std::size_t values = 0, frame = 0;  ///< units * H; values of a frame
 
-  /// `warps`: of a thread block; `Stored`: how weights are stored.
-  template <class Stored>
-  StepShape(const Spec& spec, const Connectome& net, DeferralPlan plan, int warps_, Stored /*how*/)
-      : warps(warps_),
-        tiles_in_flight(Stored::tiles_in_flight),
-        four_bytes(sizeof(typename Stored::Four)),
+  /// `Stored<Precision>`: how weights are stored.
+  template <template <class> class Stored, class Precision>
+  StepShape(const Spec& spec, const Connectome& net, DeferralPlan plan, Stored<Precision> /*how*/)
+      : rows_per_tile(tile_rows_for<Precision>(net.hidden)),
+        warps(step_warps<Precision>(rows_per_tile)),
+        tiles_in_flight(Stored<Precision>::tiles_in_flight),
+        four_bytes(sizeof(typename Stored<Precision>::Four)),
         frame(spec.frame_size()) {
     const int hidden = net.hidden;
     values = net.units.size() * static_cast<std::size_t>(hidden);
-    rows_per_tile = tile_rows_for(hidden);
     groups = (hidden + rows_per_tile - 1) / rows_per_tile;
     padded = groups * rows_per_tile;
     parts = std::max(1, warps / groups);
