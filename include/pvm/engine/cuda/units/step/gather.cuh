@@ -25,7 +25,9 @@ template <class Precision, int Hidden, Home home>
 __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::gather_values(
     unsigned long long step, bool odd, int me, int count) const {
   constexpr int at_once = S::specialised ? 6 : 4;  // pieces that a thread has in flight
-  constexpr std::uint32_t whole = 1U << 31;        // flag in `to`: all three words are values
+  // Flag in `to`: all three words are values. (Units that are padded have n^2 values, which leaves
+  // none or one behind whole pieces.)
+  constexpr std::uint32_t whole = 1U << 31;
   const std::uint32_t* from = past(step);
   const auto tag = static_cast<std::uint32_t>(step + 1);
   const auto of_source = static_cast<std::uint32_t>(S::pads ? a.used_pieces : S::value_pieces);
