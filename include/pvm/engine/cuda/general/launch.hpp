@@ -37,12 +37,10 @@ class StepLauncher {
  public:
   /// The number of hidden values that is a constant in the kernels; 0: none is. Units so large that
   /// their panels take several rounds have kernels with the sizes as arguments.
-  static constexpr int constant_hidden =
-      (Known::hidden + tile_rows_for<Precision>(Known::hidden) - 1) /
-                  tile_rows_for<Precision>(Known::hidden) <=
-              step_warps<Precision>(tile_rows_for<Precision>(Known::hidden))
-          ? Known::hidden
-          : 0;
+  static constexpr int constant_hidden = [] {
+    constexpr int rows = tile_rows_for<Precision>(Known::hidden);
+    return (Known::hidden + rows - 1) / rows <= step_warps<Precision>(rows) ? Known::hidden : 0;
+  }();
 
   StepLauncher(int hidden, int rows_per_tile, int blocks, std::size_t shared_bytes)
       : has_49_hidden_(hidden == 49),

@@ -127,9 +127,8 @@ struct Program {
   std::uint32_t blob_words;  ///< length of the blob in shared memory
   /// WarpItems, [warp][item_stride]; item i of a warp is its entry i & item_mask. If `windowed`
   /// there is no room for all: shared memory has a window, a ring buffer of two chunks for each
-  /// warp, and all of them, [warp][item_count], lie in device memory, `all_items` words behind the
-  /// start of the blob.
-  std::uint32_t items, item_stride, item_mask, windowed, all_items;
+  /// warp, and all of them, [warp][item_count], lie in device memory, behind the blob.
+  std::uint32_t items, item_stride, item_mask, windowed;
   std::uint32_t early_item_count, item_count;              ///< early items; all items
   std::uint32_t source_tasks, source_task_count, sources;  ///< SourceTask, Source
   std::uint32_t hidden_units, hidden_count;

@@ -195,7 +195,7 @@ template <class Precision, int RG, class Known>
 __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::open_chunk(
     std::uint32_t chunk) const {
   const auto* all =
-      reinterpret_cast<const uint4*>(a.blobs + a.blob_start[blockIdx.x] + p.all_items) +
+      reinterpret_cast<const uint4*>(a.blobs + a.blob_start[blockIdx.x] + p.blob_words) +
       static_cast<unsigned>(warp()) * p.item_count;
   const std::uint32_t i = chunk * item_chunk + static_cast<unsigned>(lane());
   const uint4 item = __ldg(all + min(i, p.item_count - 1));

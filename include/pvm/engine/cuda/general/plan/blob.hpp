@@ -39,7 +39,7 @@ inline void Planner::finish_program(Draft& d) {
   const std::size_t used = place_areas(d, words + room);
   choose_residents(d, used);
   words += (d.resident_list.size() + 3) / 4 * 4;
-  p.blob_words = p.all_items = u(words);
+  p.blob_words = u(words);
   p.resident = d.shared;  // behind the areas
   for (std::size_t k = 0; k < d.warp_items.size(); ++k) {
     d.warp_items[k] = for_warp(d.items[k % d.items.size()], static_cast<int>(k / d.items.size()),
@@ -268,7 +268,7 @@ inline void Planner::write_blob(Draft& d) {
     if (!list.empty()) std::memcpy(blob.data() + at, list.data(), list.size() * sizeof(list[0]));
   };
   for_each_list(d, [&]<class T>(u32 at, const std::vector<T>& list) {
-    put(std::is_same_v<T, WarpItem> && p.windowed != 0 ? p.all_items : at, list);
+    put(std::is_same_v<T, WarpItem> && p.windowed != 0 ? p.blob_words : at, list);
   });
   put(p.resident_list, d.resident_list);
   blob_start.push_back(u(blobs.size()));
