@@ -7,7 +7,8 @@
 ///
 /// All layers learn from the start. The engine is CudaResidentEngine if the network fits it, else
 /// CudaStreamedEngine, CudaContextEngine or CudaLongListEngine; CudaGeneralEngine for others,
-/// and with --off-chip.
+/// and with --off-chip. With --own-activation it is CudaResidentEngine for an activation of the
+/// program's own, which here computes the published one.
 
 #include <algorithm>
 #include <chrono>
@@ -37,6 +38,13 @@ struct Choices {
   bool eager = false;
   bool general = false;
   bool frozen = false;
+  bool own = false;
+};
+
+/// An activation of the program's own.
+struct OwnActivation : pvm::Polynomial {
+  static constexpr const char* name = "own";
+  static constexpr bool on_gpu = true;
 };
 
 void describe(CLI::App& app, Choices& c) {
@@ -47,8 +55,11 @@ void describe(CLI::App& app, Choices& c) {
   app.add_option("--reps", c.reps, "repetitions, whose median counts (default 5)")
       ->check(CLI::PositiveNumber);
   app.add_flag("--no-graph", c.eager, "launch every step by itself");
-  app.add_flag("--off-chip", c.general, "as where whole units fit no multiprocessor");
+  CLI::Option* off_chip =
+      app.add_flag("--off-chip", c.general, "as where whole units fit no multiprocessor");
   app.add_flag("--frozen", c.frozen, "steps that do not learn");
+  app.add_flag("--own-activation", c.own, "with an activation of the program's own")
+      ->excludes(off_chip);
 }
 
 /// Runs `steps` steps and returns the seconds they took. Includes copying each frame from `frames`
@@ -76,6 +87,7 @@ double seconds(Engine& engine, const std::vector<std::vector<std::uint8_t>>& fra
 template <class Engine>
 void measure(const Choices& choices) {
   pvm::Spec spec = pvm::load_spec(choices.spec);
+  if (choices.own) spec.own_activation = OwnActivation::name;
   spec.delay_each_layer_learning = 1;  // all layers learn from the start
   pvm::EngineOptions options;
   options.graph = !choices.eager;
@@ -129,6 +141,17 @@ void measure_first(const Choices& choices) {
   }
 }
 
+void measure_own(const Choices& choices) {
+  using namespace pvm;
+  if (choices.precision == "bf16") {
+    measure<CudaResidentEngine<bf16, 49, OwnActivation>>(choices);
+  } else if (choices.precision == "fp16") {
+    measure<CudaResidentEngine<fp16, 49, OwnActivation>>(choices);
+  } else {
+    measure<CudaResidentEngine<fp32, 49, OwnActivation>>(choices);
+  }
+}
+
 void measure_chosen(const Choices& choices) {
   using namespace pvm;
   if (choices.precision == "bf16") {
@@ -149,5 +172,6 @@ int main(int argc, char** argv) {
   Choices choices;
   CLI::App app{"Training steps on a GPU", "bench_cuda_step"};
   describe(app, choices);
-  return pvm_bench::run_app(app, argc, argv, [&] { measure_chosen(choices); });
+  return pvm_bench::run_app(app, argc, argv,
+                            [&] { choices.own ? measure_own(choices) : measure_chosen(choices); });
 }

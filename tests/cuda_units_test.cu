@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <random>
 #include <string>
 #include <type_traits>
@@ -97,6 +98,11 @@ pvm::Spec logistic() {
   spec.momentum = 0;
   return spec;
 }
+/// The logistic activation, as if a program had written it.
+struct OwnLogistic : pvm::Logistic {
+  static constexpr const char* name = "own logistic";
+  static constexpr bool on_gpu = true;
+};
 /// A spec with one layer, which learns from the start and with the true derivative.
 pvm::Spec one_layer(double momentum) {
   auto spec = quick();
@@ -501,6 +507,29 @@ TEMPLATE_TEST_CASE("units: fp32 follows the reference", "[gpu]", pvm::CudaReside
   momentum_comes_late.final_learning_rate = momentum_comes_late.initial_learning_rate;
   momentum_comes_late.momentum = 0.3;
   check_small(distance<E>(momentum_comes_late, 1, steps));
+}
+
+TEMPLATE_TEST_CASE("units: an activation of the program's own is called", "[gpu]",
+                   (pvm::CudaResidentEngine<pvm::fp32, 36, OwnLogistic>)
+                       PVM_TYPES_ON_GPU((pvm::CudaResidentEngine<pvm::bf16, 49, OwnLogistic>))) {
+  if (skipped()) return;
+  using Own = TestType;
+  using Library = pvm::CudaResidentEngine<typename Own::precision, Own::padded_hidden>;
+  const Multiprocessors sixteen(16);
+  pvm::Spec of_library = logistic(), own = logistic();
+  of_library.hidden_block_size = own.hidden_block_size = Own::padded_hidden == 49 ? 7 : 5;
+  own.own_activation = OwnLogistic::name;
+  const auto trained = [](auto engine, const pvm::Spec& spec) {
+    engine->restore(start_from(some_weights(engine->connectome().weights), 1));
+    run_steps(*engine, spec, 30, 5);
+    return weights_of(*engine, spec);
+  };
+  CHECK(trained(std::make_unique<Own>(own), own) ==
+        trained(std::make_unique<Library>(of_library), of_library));
+  std::string why;
+  CHECK(!Library::plan(own, why));
+  CHECK(!Own::plan(of_library, why));
+  CHECK(why == "its activation is another than that for which the kernels are compiled");
 }
 
 TEST_CASE("units: long lists hold a momentum of 0.5", "[gpu]") {

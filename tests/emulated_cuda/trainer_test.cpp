@@ -205,6 +205,31 @@ TEST_CASE("An activation of the program's own trains one sequence on the GPU") {
         train(pvm::Trainer<pvm::fp32, 1, Lasting<5>>(options), 36));
 }
 
+TEST_CASE("An activation of the program's own has an engine of whole units where others have") {
+  using pvm::bf16, pvm::fp16, pvm::fp32;
+  using pvm::detail::home_of, pvm::detail::units::Home;
+  const auto published = [](auto change) {
+    auto values = pvm::Network<>::values;
+    change(values);
+    return values;
+  };
+  const auto small = published([](auto&) {});
+  CHECK(home_of<bf16, 49>(small) == Home::resident);
+  CHECK(home_of<fp32, 36>(small) == Home::resident);
+  CHECK(home_of<bf16, 64>(small) == Home::streamed);
+  const auto wide = published([](auto& v) { v.layer_shapes.side[0] = 20; });
+  CHECK(home_of<bf16, 49>(wide) == Home::streamed);
+  CHECK(home_of<bf16, 36>(wide) == Home::resident);
+  const auto fed = published([](auto& v) { v.feed_context_in_complex_layer = true; });
+  CHECK(home_of<bf16, 49>(fed) == Home::streamed_context);
+  CHECK_FALSE(home_of<fp32, 49>(fed));
+  CHECK_FALSE(home_of<bf16, 36>(fed));
+  const auto lasting = published([](auto& v) { v.momentum = 0.5; });
+  CHECK(home_of<bf16, 49>(lasting) == Home::resident);
+  CHECK(home_of<fp32, 49>(lasting) == Home::resident_long_lists);
+  CHECK_FALSE(home_of<fp32, 36>(lasting));
+}
+
 TEST_CASE("A rule and an activation of the program's own train a batch on the GPU") {
   const pvm::TrainerOptions options{
       .batch = 2, .seed = 5, .backend = pvm::BackendChoice::automatic};
@@ -379,8 +404,10 @@ TEST_CASE("One sequence keeps its weights on the chip where they fit") {
   CHECK_FALSE(on_chip(pvm::Trainer<pvm::fp16, 2, Net>(options)));
   CHECK_FALSE(on_chip(pvm::Trainer<pvm::tf32>(spec, options)));
   CHECK(on_chip(pvm::Trainer<pvm::fp32>(train_test::tiny_spec(), options)));  // padded to 36
-  using Own = pvm::Network<pvm::Hidden<7>, pvm::Activation<OwnPolynomial>>;
-  CHECK_FALSE(on_chip(pvm::Trainer<pvm::bf16, 1, Own>(options)));
+  using Own = OfSide<5, pvm::Activation<OwnPolynomial>>;  // in a kernel of its own
+  pvm::Trainer<pvm::fp32, 1, Own> own(options);
+  CHECK(on_chip(own));
+  CHECK(train(own, 12) == train(pvm::Trainer<pvm::fp32>(OfSide<5>::spec(), options), 12));
   CHECK(on_chip(pvm::Trainer<pvm::bf16>(OfSide<5>::spec(), options)));
   CHECK_FALSE(on_chip(pvm::Trainer<pvm::bf16>(OfSide<9>::spec(), options)));
   const Different smaller({.multiprocessors = 2});

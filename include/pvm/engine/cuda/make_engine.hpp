@@ -24,6 +24,7 @@
 #include <pvm/engine/cuda/make_one.hpp>
 #include <pvm/engine/cuda/numbers/network_constants.hpp>
 #include <pvm/engine/cuda/units/make_planned.hpp>
+#include <pvm/engine/cuda/units/own_activation.hpp>
 #include <pvm/engine/engine.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/network.hpp>
@@ -64,8 +65,7 @@ template <class Precision, int Batch, class Net>
 consteval bool may_be_whole_units() {
   constexpr bool one_sequence = Batch == 1 || Batch == dynamic;
   constexpr bool momentum = std::same_as<CudaRule<Net>, Momentum>;
-  constexpr bool own_activation = !std::is_void_v<OwnOnGpu<Net>>;
-  return !std::same_as<Precision, tf32> && one_sequence && momentum && !own_activation &&
+  return !std::same_as<Precision, tf32> && one_sequence && momentum &&
          (Net::hidden == dynamic || padded_hidden<Precision>(Net::hidden) > 0);
 }
 
@@ -74,14 +74,6 @@ template <class Precision, int Batch, class Net>
 consteval bool may_be_general() {
   return !std::same_as<Precision, tf32> && (Batch == 1 || Batch == dynamic) &&
          std::same_as<CudaRule<Net>, Momentum>;
-}
-
-/// Whether CudaStreamedEngine is the better choice. It is not for fp32 weights of at most twice the
-/// size of the L2 cache: CudaGeneralEngine is faster then, because it keeps weights in that cache.
-template <class Precision>
-bool worth_streaming(const Spec& spec) {
-  const std::size_t bytes = make_connectome(spec).weights * sizeof(float);
-  return !std::same_as<Precision, fp32> || bytes > 2 * describe_device().cache_bytes;
 }
 
 /// Whether CudaGeneralEngine is the better choice for one sequence. It is not where its list of
@@ -150,11 +142,12 @@ std::optional<AnyEngine> make_units_of(const Spec& spec, const EngineOptions& op
 }
 
 /// The engine in `units/` for one sequence of `spec`, if there is one and it is the better choice.
-/// `Hidden`: the hidden values of a unit, as far as a network's type has them.
-template <class Precision, int Hidden>
+template <class Precision, class Net>
 std::optional<AnyEngine> make_whole_units(const Spec& spec, const EngineOptions& options) {
-  if constexpr (Hidden != dynamic) {
-    return make_units_of<Precision, padded_hidden<Precision>(Hidden)>(spec, options);
+  if constexpr (!std::is_void_v<OwnOnGpu<Net>>) {
+    return make_own_units<Precision, Net>(spec, options);
+  } else if constexpr (Net::hidden != dynamic) {
+    return make_units_of<Precision, padded_hidden<Precision>(Net::hidden)>(spec, options);
   } else {
     const int hidden = padded_hidden<Precision>(spec.hidden());
     if (hidden == units_hidden) return make_units_of<Precision, units_hidden>(spec, options);
@@ -220,8 +213,7 @@ AnyEngine make_cuda_engine(const Spec& spec, int batch, const EngineOptions& opt
   }
   if constexpr (may_be_whole_units<Precision, Batch, Net>()) {
     if (batch == 1) {
-      if (auto engine = make_whole_units<Precision, Net::hidden>(spec, options))
-        return std::move(*engine);
+      if (auto engine = make_whole_units<Precision, Net>(spec, options)) return std::move(*engine);
     }
   }
   if (options.divided()) return make_batch_shards<Precision, Batch, Net>(spec, batch, options);

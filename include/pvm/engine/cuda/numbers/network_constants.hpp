@@ -33,11 +33,21 @@ using OwnOnGpu = std::conditional_t<RunsOnGpu<A>, A, void>;
 template <class Net>
 using ConstantsOf = NetworkConstants<Net::hidden == dynamic ? 0 : Net::hidden, OwnOnGpu<Net>>;
 
+/// What `Spec::own_activation` has to be for kernels that are compiled for the activation `Own`;
+/// empty if that is void.
+template <class Own>
+std::string known_activation() {
+  if constexpr (std::is_void_v<Own>) {
+    return {};
+  } else {
+    return std::string(own_name<Own>());
+  }
+}
+
 /// Throws Error (usage) unless the spec names the activation `Own` (void: one of the library's).
 template <class Own>
 void check_own_activation(const Spec& spec) {
-  std::string known;
-  if constexpr (!std::is_void_v<Own>) known = own_name<Own>();
+  const std::string known = known_activation<Own>();
   if (spec.own_activation != known) {
     throw Error(Fault::usage,
                 "the spec's activation is " +

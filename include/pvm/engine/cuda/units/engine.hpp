@@ -29,6 +29,7 @@
 #include <pvm/engine/cuda/device/facts.hpp>
 #include <pvm/engine/cuda/device/opened_memory.hpp>
 #include <pvm/engine/cuda/device/sides.cuh>
+#include <pvm/engine/cuda/numbers/network_constants.hpp>
 #include <pvm/engine/cuda/run/launched.hpp>
 #include <pvm/engine/cuda/units/carrier.hpp>
 #include <pvm/engine/cuda/units/launcher.hpp>
@@ -47,9 +48,11 @@ namespace pvm::inline v0 {
 /// steps are done; frames are copied to the device on a stream of their own while earlier ones are
 /// used. In 16 bits products read rounded weights, values keep 16 bits of mantissa or more, and
 /// accumulators are fp32. Where bf16 weights all stream, all but those of remainder rows are at
-/// most 127.75 (numbers/packed.hpp): `restore` throws Error (usage) if one is larger.
-template <class Precision, int Hidden, detail::units::Home home>
-class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision, Hidden, home>> {
+/// most 127.75 (numbers/packed.hpp): `restore` throws Error (usage) if one is larger. `Own` is an
+/// activation type of the program (RunsOnGpu), or void for the library's that the spec names.
+template <class Precision, int Hidden, detail::units::Home home, class Own = void>
+class CudaUnitsEngine
+    : public detail::LaunchedEngine<CudaUnitsEngine<Precision, Hidden, home, Own>> {
   using Base = detail::LaunchedEngine<CudaUnitsEngine>;
   using Sizes = detail::units::Sizes<Precision, Hidden, home>;
   using Words = detail::Split<Precision>;
@@ -61,21 +64,29 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
  public:
   using precision = Precision;
   using Plan = detail::units::Plan<Precision, Hidden, whole>;
+  /// Hidden values of a unit, padding included.
+  static constexpr int padded_hidden = Hidden;
   /// Whether every step streams all weights.
   static constexpr bool streams = Sizes::streams;
   /// Whether it is for networks whose outputs read the context.
   static constexpr bool reads_context = Sizes::reads_context;
   /// Whether its lists are longer than those of other engines.
   static constexpr bool long_lists = Sizes::long_lists;
+  /// Whether the activation is the library's.
+  static constexpr bool library_activation = std::is_void_v<Own>;
   /// The same engine for units with another number of hidden values.
   template <int Other>
-  using with_hidden = CudaUnitsEngine<Precision, Other, home>;
+  using with_hidden = CudaUnitsEngine<Precision, Other, home, Own>;
   /// One of the shards that share a network of this engine (CudaShardsEngine).
-  using shard = CudaUnitsEngine<Precision, Hidden, detail::units::shard_of(home)>;
+  using shard = CudaUnitsEngine<Precision, Hidden, detail::units::shard_of(home), Own>;
 
   /// The plan of `spec` on the current device. If this engine cannot run it, the result is empty,
   /// and `why` gives the reason in half a sentence.
   static std::optional<Plan> plan(const Spec& spec, std::string& why) {
+    if (spec.own_activation != detail::known_activation<Own>()) {
+      why = "its activation is another than that for which the kernels are compiled";
+      return std::nullopt;
+    }
     const detail::DeviceFacts device = detail::describe_device();
     return Plan::make(spec, make_connectome(spec), device.multiprocessors, device.shared_bytes,
                       why);
@@ -91,6 +102,7 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
              detail::units::deferral<Precision, Hidden, home>()),
         plan_(std::move(plan)),
         launcher_(plan_.thread_blocks(), plan_.shared_words * 4) {
+    detail::check_own_activation<Own>(spec);
     if constexpr (Sizes::in_slots) find_sides();
     this->require_memory();
     allocate();
@@ -606,7 +618,7 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
   };
 
   Plan plan_;
-  detail::units::Launcher<Precision, Hidden, home> launcher_;
+  detail::units::Launcher<Precision, Hidden, home, Own> launcher_;
   Array<std::uint32_t> programs_, program_start_;
   Array<std::uint32_t> weights_, weights_now_;  // stored weights; W(step), see materialise()
   Array<std::uint32_t> lists_, unit_areas_, past_;
@@ -630,21 +642,22 @@ class CudaUnitsEngine : public detail::LaunchedEngine<CudaUnitsEngine<Precision,
 };
 
 /// The engine for networks whose weights stay on the chip, as far as there is room.
-template <class Precision, int Hidden = 49>
-using CudaResidentEngine = CudaUnitsEngine<Precision, Hidden, detail::units::Home::resident>;
+template <class Precision, int Hidden = 49, class Own = void>
+using CudaResidentEngine = CudaUnitsEngine<Precision, Hidden, detail::units::Home::resident, Own>;
 /// The engine for networks that are too large for the chip: every step streams all weights.
-template <class Precision, int Hidden = 49>
-using CudaStreamedEngine = CudaUnitsEngine<Precision, Hidden, detail::units::Home::streamed>;
+template <class Precision, int Hidden = 49, class Own = void>
+using CudaStreamedEngine = CudaUnitsEngine<Precision, Hidden, detail::units::Home::streamed, Own>;
 
 /// The same for networks whose outputs read the context (`feed_context_in_complex_layer`). Not for
 /// fp32.
-template <class Precision, int Hidden = 49>
-using CudaContextEngine = CudaUnitsEngine<Precision, Hidden, detail::units::Home::streamed_context>;
+template <class Precision, int Hidden = 49, class Own = void>
+using CudaContextEngine =
+    CudaUnitsEngine<Precision, Hidden, detail::units::Home::streamed_context, Own>;
 
 /// CudaResidentEngine in fp32 for a momentum of up to 0.5, which other engines of whole units
 /// cannot list for as long as it lives.
-template <class Precision = fp32, int Hidden = 49>
+template <class Precision = fp32, int Hidden = 49, class Own = void>
 using CudaLongListEngine =
-    CudaUnitsEngine<Precision, Hidden, detail::units::Home::resident_long_lists>;
+    CudaUnitsEngine<Precision, Hidden, detail::units::Home::resident_long_lists, Own>;
 
 }  // namespace pvm::inline v0

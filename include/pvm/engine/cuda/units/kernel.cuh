@@ -34,26 +34,27 @@
 
 namespace pvm::inline v0::detail::units {
 
-/// The class with the step loop for a precision and a home of the weights.
-template <class Precision, int Hidden, Home home,
+/// The class with the step loop for a precision and a home of the weights. `Own`: an activation
+/// type of the program, or void for the library's.
+template <class Precision, int Hidden, Home home, class Own,
           Home way = streams_all(home) ? Home::streamed : Home::resident>
 struct StepLoopOf {
-  using type = Specialised<Precision, Hidden, home>;
+  using type = Specialised<Precision, Hidden, home, Own>;
 };
-template <int Hidden, Home home>
-struct StepLoopOf<fp32, Hidden, home, Home::resident> {
-  using type = Resident<Hidden, home>;
+template <int Hidden, Home home, class Own>
+struct StepLoopOf<fp32, Hidden, home, Own, Home::resident> {
+  using type = Resident<Hidden, home, Own>;
 };
-template <class Precision, int Hidden, Home home>
-struct StepLoopOf<Precision, Hidden, home, Home::streamed> {
-  using type = Pipelined<Precision, Hidden, home>;
+template <class Precision, int Hidden, Home home, class Own>
+struct StepLoopOf<Precision, Hidden, home, Own, Home::streamed> {
+  using type = Pipelined<Precision, Hidden, home, Own>;
 };
-template <int Hidden, Home home>
-struct StepLoopOf<fp32, Hidden, home, Home::streamed> {
-  using type = Streamed<Hidden, home>;
+template <int Hidden, Home home, class Own>
+struct StepLoopOf<fp32, Hidden, home, Own, Home::streamed> {
+  using type = Streamed<Hidden, home, Own>;
 };
-template <class Precision, int Hidden, Home home>
-using StepLoop = typename StepLoopOf<Precision, Hidden, home>::type;
+template <class Precision, int Hidden, Home home, class Own>
+using StepLoop = typename StepLoopOf<Precision, Hidden, home, Own>::type;
 
 /// One thread's work: the number of a program that no other thread block takes. The thread blocks
 /// of one side of the L2 cache take programs of `order` from the first one on, and those of the
@@ -76,10 +77,9 @@ __device__ __forceinline__ bool leave_launch(const Arguments& a) {
 
 /// Copies program `number` to shared memory, where its header says, and returns the thread's view
 /// of it. All threads call it; it ends with __syncthreads().
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ StepLoop<Precision, Hidden, home> load_program(const Arguments& a,
-                                                                          std::uint32_t* shared,
-                                                                          unsigned int number) {
+template <class Precision, int Hidden, Home home, class Own = void>
+__device__ __forceinline__ StepLoop<Precision, Hidden, home, Own> load_program(
+    const Arguments& a, std::uint32_t* shared, unsigned int number) {
   using S = Sizes<Precision, Hidden, home>;
   const std::uint32_t* from = a.programs + a.program_start[number];
   const auto* header = reinterpret_cast<const Program*>(from);
@@ -95,7 +95,8 @@ __device__ __forceinline__ StepLoop<Precision, Hidden, home> load_program(const 
 
 /// Runs the next steps of the staged frames: as many as are left of the block of frames, at most
 /// `most_steps`. The cursor in device memory says where the run stands, and is advanced.
-template <class Precision, int Hidden, Home home, class S = Sizes<Precision, Hidden, home>>
+template <class Precision, int Hidden, Home home, class Own,
+          class S = Sizes<Precision, Hidden, home>>
 __global__ void __launch_bounds__(S::threads, S::thread_blocks_per_sm)
     steps(const __grid_constant__ Arguments a) {
   auto* shared = dynamic_shared<std::uint32_t>();
@@ -105,7 +106,7 @@ __global__ void __launch_bounds__(S::threads, S::thread_blocks_per_sm)
     __syncthreads();
     number = shared[Areas::launch];
   }
-  auto loop = load_program<Precision, Hidden, home>(a, shared, number);
+  auto loop = load_program<Precision, Hidden, home, Own>(a, shared, number);
   if (threadIdx.x == 0) {
     loop.begin_launch();
     if constexpr (S::finishers > 0) loop.init_gates();
@@ -117,7 +118,7 @@ __global__ void __launch_bounds__(S::threads, S::thread_blocks_per_sm)
   }
   loop.load_launch();
   loop.load_past();
-  typename StepLoop<Precision, Hidden, home>::Held held;
+  typename StepLoop<Precision, Hidden, home, Own>::Held held;
   loop.load_weights(held);
   __syncthreads();
   const unsigned long long t = loop.now().step;

@@ -17,7 +17,7 @@ namespace pvm::inline v0::detail::units {
 
 /// The launch configuration: `blocks` thread blocks, as many as the plan has programs, each with
 /// `shared_bytes` of dynamic shared memory. All functions throw Error if CUDA reports a failure.
-template <class Precision, int Hidden, Home home = Home::resident>
+template <class Precision, int Hidden, Home home, class Own>
 class Launcher {
   using S = Sizes<Precision, Hidden, home>;
   /// Of a shard, too: these kernels exchange nothing.
@@ -27,8 +27,9 @@ class Launcher {
   Launcher(int blocks, std::size_t shared_bytes) : blocks_(blocks), shared_(shared_bytes) {}
 
   void steps(const Arguments& arguments, cudaStream_t stream) const {
-    cuda_check(launch_together(units::steps<Precision, Hidden, home>, shape(stream), arguments),
-               "launching a step");
+    cuda_check(
+        launch_together(units::steps<Precision, Hidden, home, Own>, shape(stream), arguments),
+        "launching a step");
   }
   void materialise(const Arguments& arguments, unsigned long long step, const std::uint32_t* index,
                    const float* coefficients, std::uint32_t* to, cudaStream_t stream) const {

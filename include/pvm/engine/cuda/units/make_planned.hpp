@@ -6,15 +6,18 @@
 /// from files that nvcc compiles.
 
 #include <concepts>
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include <pvm/core/tags.hpp>
 #include <pvm/engine/any_engine.hpp>
+#include <pvm/engine/cuda/device/facts.hpp>
 #include <pvm/engine/cuda/units/engine.hpp>
 #include <pvm/engine/cuda/units/shards.hpp>
 #include <pvm/engine/engine.hpp>
+#include <pvm/model/connectome.hpp>
 #include <pvm/model/spec.hpp>
 
 namespace pvm::inline v0::detail {
@@ -37,12 +40,21 @@ constexpr int padded_hidden(int hidden) {
   return hidden > large_units_hidden && hidden <= largest_units_hidden ? largest_units_hidden : 0;
 }
 
+/// Whether CudaStreamedEngine is the better choice. It is not for fp32 weights of at most twice the
+/// size of the L2 cache: CudaGeneralEngine is faster then, because it keeps weights in that cache.
+template <class Precision>
+bool worth_streaming(const Spec& spec) {
+  const std::size_t bytes = make_connectome(spec).weights * sizeof(float);
+  return !std::same_as<Precision, fp32> || bytes > 2 * describe_device().cache_bytes;
+}
+
 /// Whether engines of type `E` are compiled for shards: not fp16, other units, outputs that read
-/// the context and long lists, which would take the compiler longer than they are worth.
+/// the context, long lists and activations of the program's own, which would take the compiler
+/// longer than they are worth.
 template <class E>
 inline constexpr bool can_be_divided =
     !std::same_as<typename E::precision, fp16> && !E::reads_context && !E::long_lists &&
-    std::same_as<E, typename E::template with_hidden<units_hidden>>;
+    E::library_activation && std::same_as<E, typename E::template with_hidden<units_hidden>>;
 
 /// An engine of type `E` for one sequence, or its shards if `options` divide the network, if there
 /// is a plan for `spec`, which the engine keeps: a plan is made once.

@@ -18,8 +18,8 @@ namespace pvm::inline v0::detail::units {
 
 /// The step loop of a finisher, for one launch. x(t+1) is gathered as soon as no multiplier reads
 /// x(t) any more.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Specialised<Precision, Hidden, home>::finish_all() {
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void Specialised<Precision, Hidden, home, Own>::finish_all() {
   release_registers<S::finisher_registers>();
   const bool finishes = finisher() < with_units();
   Pixels pixels{};
@@ -67,8 +67,8 @@ __device__ __forceinline__ void Specialised<Precision, Hidden, home>::finish_all
 /// Prepares the next step's Now, counts that this step has begun, loads this step's tables of
 /// coefficients when folders no longer read those of the step before, and lets folders and the
 /// other finishers begin.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Specialised<Precision, Hidden, home>::begin_units() const {
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void Specialised<Precision, Hidden, home, Own>::begin_units() const {
   if (thread == multiplying) {  // the first thread of the first finisher, which has a unit
     this->prepare(now((turn + 1) & 3));
     count_begun<S::shards>(a, now().step);
@@ -82,8 +82,8 @@ __device__ __forceinline__ void Specialised<Precision, Hidden, home>::begin_unit
 }
 
 /// Waits for the sums, then makes and sends h(t) and its inner products.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Specialised<Precision, Hidden, home>::finish_units() const {
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void Specialised<Precision, Hidden, home, Own>::finish_units() const {
   this->mark(Part::wait_sums);
   named_barrier_sync(sums_made, multiplying + finishing);
   this->mark(Part::hidden);
@@ -93,8 +93,8 @@ __device__ __forceinline__ void Specialised<Precision, Hidden, home>::finish_uni
 
 /// Reads the patches of step t+1. On entry `pixels` holds the first pixels, loaded a step ahead; on
 /// return, the first pixels for step t+2 are in flight to it.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Specialised<Precision, Hidden, home>::read_patches(
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void Specialised<Precision, Hidden, home, Own>::read_patches(
     Pixels& pixels) const {
   const int start = patch_from(finisher());
   if (start < 0) return;
@@ -120,8 +120,9 @@ __device__ __forceinline__ void Specialised<Precision, Hidden, home>::read_patch
 }
 
 /// Waits for W1^T d1(t), then makes d0(t).
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Specialised<Precision, Hidden, home>::finish_gradients() const {
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void Specialised<Precision, Hidden, home, Own>::finish_gradients()
+    const {
   this->mark(Part::wait_gradients);
   named_barrier_sync(gradients_made, multiplying + with_units_threads());
   this->mark(Part::gradient);
@@ -130,8 +131,8 @@ __device__ __forceinline__ void Specialised<Precision, Hidden, home>::finish_gra
 
 /// Gathers x(t) except for the patches. Then waits until step t may overwrite its row of the past
 /// (`wait_for_slowest`).
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Specialised<Precision, Hidden, home>::gather(
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void Specialised<Precision, Hidden, home, Own>::gather(
     unsigned long long t) const {
   const int before = multiplying + first_gatherer() * 32;
   const unsigned int begun = this->load_slowest(t);  // in flight while values are gathered

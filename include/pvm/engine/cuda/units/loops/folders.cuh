@@ -22,8 +22,8 @@
 namespace pvm::inline v0::detail::units {
 
 /// The step loop of a folder, for one launch.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Specialised<Precision, Hidden, home>::fold_all() {
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void Specialised<Precision, Hidden, home, Own>::fold_all() {
   release_registers<S::folder_registers>();
   named_barrier_sync(held_loaded, multiplying + folding);
 #pragma unroll 1
@@ -60,8 +60,8 @@ __device__ __forceinline__ void Specialised<Precision, Hidden, home>::fold_all()
 
 /// Prefetches to the L2 cache the low halves of the blocks that this warp folds in this step,
 /// entries `from` to `to` (exclusive) of `folding`. Each lane prefetches whole blocks.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Specialised<Precision, Hidden, home>::prefetch_due_low_halves(
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void Specialised<Precision, Hidden, home, Own>::prefetch_due_low_halves(
     std::uint32_t from, std::uint32_t to) const {
 #pragma unroll 1
   for (std::uint32_t i = from + static_cast<unsigned>(lane()); i < to; i += 32) {
@@ -76,8 +76,8 @@ __device__ __forceinline__ void Specialised<Precision, Hidden, home>::prefetch_d
 /// Folds blocks of W0, by their entries in `folding`. [early, others) are held in registers and
 /// fold while multipliers use them: their new tiles go to device memory, their new remainder rows
 /// to scratch memory. [others, w1) fold when no multiplier reads W0 any more.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Specialised<Precision, Hidden, home>::fold_blocks(
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void Specialised<Precision, Hidden, home, Own>::fold_blocks(
     std::uint32_t early, std::uint32_t others, std::uint32_t w1) const {
   this->mark(Part::fold_held);
 #pragma unroll 1
@@ -103,8 +103,8 @@ __device__ __forceinline__ void Specialised<Precision, Hidden, home>::fold_block
 }
 
 /// Folds the blocks of W1 that entries [w1, end) of `folding` name.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Specialised<Precision, Hidden, home>::fold_w1_blocks(
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void Specialised<Precision, Hidden, home, Own>::fold_w1_blocks(
     std::uint32_t w1, std::uint32_t end) const {
 #pragma unroll 1
   for (std::uint32_t i = w1; i < end; ++i) {

@@ -23,8 +23,8 @@
 namespace pvm::inline v0::detail::units {
 
 /// The step loop of a multiplier, for one launch.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Specialised<Precision, Hidden, home>::multiply_all() {
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void Specialised<Precision, Hidden, home, Own>::multiply_all() {
   take_registers<S::multiplier_registers>();
   HeldBlocks held;
 #pragma unroll
@@ -77,8 +77,8 @@ __device__ __forceinline__ void Specialised<Precision, Hidden, home>::multiply_a
 
 /// Reloads the held blocks that were folded in the previous step, from device memory, where the
 /// folders stored them.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Specialised<Precision, Hidden, home>::reload_folded(
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void Specialised<Precision, Hidden, home, Own>::reload_folded(
     HeldBlocks& held) const {
   // The previous step's Now is three places on in the ring of four. Bit k of `which`: held block k
   // folded in that step.
@@ -93,8 +93,8 @@ __device__ __forceinline__ void Specialised<Precision, Hidden, home>::reload_fol
 }
 
 /// Starts the pass: loads what does not depend on x(t). Call load_next_inputs() next, with x(t).
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ auto Specialised<Precision, Hidden, home>::begin_w0_pass() const
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ auto Specialised<Precision, Hidden, home, Own>::begin_w0_pass() const
     -> W0Pass {
   const std::uint32_t* inputs = list<std::uint32_t>(p.inputs) + p.block_start[warp()];
   if ((now().step & 1) != 0) inputs += p.input_count;
@@ -104,8 +104,8 @@ __device__ __forceinline__ auto Specialised<Precision, Hidden, home>::begin_w0_p
 
 /// Loads the inputs of the next block (W0Pass::next), and the word where the inputs of the block
 /// after it are (W0Pass::after).
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Specialised<Precision, Hidden, home>::load_next_inputs(
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void Specialised<Precision, Hidden, home, Own>::load_next_inputs(
     W0Pass& on) const {
   on.next = this->inputs(shared + on.after);
   on.after = *on.inputs++;
@@ -113,9 +113,9 @@ __device__ __forceinline__ void Specialised<Precision, Hidden, home>::load_next_
 
 /// Advances by one block: starts the loads for the next block, then calls multiply(x) with the
 /// inputs of the current one and multiplies its remainder rows.
-template <class Precision, int Hidden, Home home>
+template <class Precision, int Hidden, Home home, class Own>
 template <class Multiply>
-__device__ __forceinline__ void Specialised<Precision, Hidden, home>::advance(
+__device__ __forceinline__ void Specialised<Precision, Hidden, home, Own>::advance(
     W0Pass& on, Multiply&& multiply) const {
   const auto x = this->operand(on.next);
   const auto remainder = on.remainder;
@@ -129,8 +129,8 @@ __device__ __forceinline__ void Specialised<Precision, Hidden, home>::advance(
 /// Makes this warp's part of W0 x, unit by unit (UnitRun). `in_flight` holds the early streamed
 /// blocks on entry; as they are used up, the late streamed blocks are loaded into their registers
 /// while blocks on the chip are multiplied.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Specialised<Precision, Hidden, home>::forward(
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void Specialised<Precision, Hidden, home, Own>::forward(
     const HeldBlocks& held, InFlight& in_flight, W0Pass& on) const {
   const UnitRun* run = list<UnitRun>(p.runs) + p.run_start[warp()];
   const uint4* from = this->in_shared(p.shared_from[warp()]);
@@ -177,8 +177,8 @@ __device__ __forceinline__ void Specialised<Precision, Hidden, home>::forward(
 /// Multiplies the held blocks of a unit, then its blocks in shared memory. `from` is this lane's
 /// first word of the warp's next block in shared memory, and is advanced past the unit's blocks;
 /// `present` is UnitRun::present.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Specialised<Precision, Hidden, home>::multiply_on_chip(
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void Specialised<Precision, Hidden, home, Own>::multiply_on_chip(
     const HeldBlocks& held, W0Pass& on, const uint4*& from, std::uint32_t present) const {
 #pragma unroll
   for (int k = 0; k < S::held_blocks; ++k) {
@@ -199,8 +199,8 @@ __device__ __forceinline__ void Specialised<Precision, Hidden, home>::multiply_o
 }
 
 /// d1(t) of the outputs of this warp's blocks of W1. Blocks have the order of their outputs.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Specialised<Precision, Hidden, home>::errors() const {
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void Specialised<Precision, Hidden, home, Own>::errors() const {
   const auto outputs_before = [&](int w) { return static_cast<int>(p.w1_start[w]) * columns; };
   Base::errors(outputs_before(warp()) + lane(), outputs_before(warp() + 1), 32);
 }
@@ -208,8 +208,8 @@ __device__ __forceinline__ void Specialised<Precision, Hidden, home>::errors() c
 /// One pass over this warp's blocks of W1: adds up their parts of W1^T d1(t) and of the inner
 /// products d1(j).d1(t), the latter times the coefficients of listed gradients, and makes their
 /// y(t). The blocks' tiles, lists and outputs are consecutive in shared memory.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Specialised<Precision, Hidden, home>::learn() const {
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void Specialised<Precision, Hidden, home, Own>::learn() const {
   const W1Block* block = list<W1Block>(p.w1_blocks) + p.w1_start[warp()];
   const W1Block* end = list<W1Block>(p.w1_blocks) + p.w1_start[warp() + 1];
   if (block == end) return;

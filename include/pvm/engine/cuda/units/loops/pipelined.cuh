@@ -40,9 +40,9 @@
 
 namespace pvm::inline v0::detail::units {
 
-template <class Precision, int Hidden, Home home>
-struct Pipelined : ThreadBlock<Precision, Hidden, home> {
-  using Base = ThreadBlock<Precision, Hidden, home>;
+template <class Precision, int Hidden, Home home, class Own>
+struct Pipelined : ThreadBlock<Precision, Hidden, home, Own> {
+  using Base = ThreadBlock<Precision, Hidden, home, Own>;
   using S = typename Base::S;
   using Weights = typename Base::Weights;
   struct Held {};  // empty: no weights stay in registers between steps

@@ -40,9 +40,9 @@
 
 namespace pvm::inline v0::detail::units {
 
-template <int Hidden, Home home>
-struct Resident : ThreadBlock<fp32, Hidden, home> {
-  using Base = ThreadBlock<fp32, Hidden, home>;
+template <int Hidden, Home home, class Own>
+struct Resident : ThreadBlock<fp32, Hidden, home, Own> {
+  using Base = ThreadBlock<fp32, Hidden, home, Own>;
   using S = typename Base::S;
   using Weights = typename Base::Weights;
   using Held = Weights[S::held_blocks];

@@ -52,9 +52,9 @@
 
 namespace pvm::inline v0::detail::units {
 
-template <class Precision, int Hidden, Home home>
-struct Specialised : ThreadBlock<Precision, Hidden, home> {
-  using Base = ThreadBlock<Precision, Hidden, home>;
+template <class Precision, int Hidden, Home home, class Own>
+struct Specialised : ThreadBlock<Precision, Hidden, home, Own> {
+  using Base = ThreadBlock<Precision, Hidden, home, Own>;
   using S = typename Base::S;
   using Weights = typename Base::Weights;
   using HeldBlocks = Weights[S::held_blocks];

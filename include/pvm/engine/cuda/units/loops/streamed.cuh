@@ -20,9 +20,9 @@
 
 namespace pvm::inline v0::detail::units {
 
-template <int Hidden, Home home>
-struct Streamed : ThreadBlock<fp32, Hidden, home> {
-  using Base = ThreadBlock<fp32, Hidden, home>;
+template <int Hidden, Home home, class Own>
+struct Streamed : ThreadBlock<fp32, Hidden, home, Own> {
+  using Base = ThreadBlock<fp32, Hidden, home, Own>;
   using S = typename Base::S;
   using Weights = typename Base::Weights;
   struct Held {};  // empty: no weights stay in registers between steps

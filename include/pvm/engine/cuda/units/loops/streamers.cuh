@@ -21,8 +21,8 @@
 namespace pvm::inline v0::detail::units {
 
 /// The step loop of a streamer, for one launch.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Pipelined<Precision, Hidden, home>::stream_all() {
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void Pipelined<Precision, Hidden, home, Own>::stream_all() {
   take_registers<S::multiplier_registers>();
   Weights next{};
   load_first(next);
@@ -66,8 +66,8 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden, home>::stream_all()
 }
 
 /// Loads this warp's first block of W0 into `next`.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Pipelined<Precision, Hidden, home>::load_first(
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void Pipelined<Precision, Hidden, home, Own>::load_first(
     Weights& next) const {
   // Zero-initialised: otherwise the compiler treats the old value as live through the pass before,
   // because of the condition, and spends registers on it.
@@ -76,16 +76,16 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden, home>::load_first(
 }
 
 /// Loads this warp's first block of W1 into `next`.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Pipelined<Precision, Hidden, home>::load_first_w1(
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void Pipelined<Precision, Hidden, home, Own>::load_first_w1(
     Weights& next) const {
   next = {};
   if (my_w1_count() != 0) this->load_streamed(next, this->streamed(my_w1_blocks()[0]));
 }
 
 /// Prefetches a block of W0 to the L2 cache if `is`. `slot` is that of its W0Input.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Pipelined<Precision, Hidden, home>::prefetch_block(
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void Pipelined<Precision, Hidden, home, Own>::prefetch_block(
     bool is, std::uint32_t slot) const {
   // A lane for each line of the tiles, and one for the first line of the chunk, which has the
   // remainder rows of all its blocks, if they are one row each or the chunk has one block.
@@ -98,8 +98,8 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden, home>::prefetch_blo
 
 /// Prefetches a block of W1 to the L2 cache, with its list and, if the block folds in this step,
 /// its low halves and the factors of the fold.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Pipelined<Precision, Hidden, home>::prefetch_w1(
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void Pipelined<Precision, Hidden, home, Own>::prefetch_w1(
     const W1Block& block) const {
   this->template prefetch<S::block_words + S::list_words>(words_of(block));
   if (!this->is_w1_due(block.what)) return;
@@ -111,8 +111,9 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden, home>::prefetch_w1(
 
 /// Makes this warp's part of W0 x, unit by unit, and of what the context adds to outputs. The first
 /// block is in `next`.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Pipelined<Precision, Hidden, home>::forward(Weights& next) const {
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void Pipelined<Precision, Hidden, home, Own>::forward(
+    Weights& next) const {
   const int count = my_count();
   if (count == 0) return;
   const W0Input* inputs = my_inputs();
@@ -145,9 +146,10 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden, home>::forward(Weig
 /// Loads the descriptions of this warp's blocks of a matrix that fold in this step, one for each
 /// lane: lane i returns that of the due block number `from` + i, or zeros if there is no such
 /// block.
-template <class Precision, int Hidden, Home home>
-template <typename Pipelined<Precision, Hidden, home>::Of of>
-__device__ __forceinline__ W0Block Pipelined<Precision, Hidden, home>::load_due(int from) const {
+template <class Precision, int Hidden, Home home, class Own>
+template <typename Pipelined<Precision, Hidden, home, Own>::Of of>
+__device__ __forceinline__ W0Block
+Pipelined<Precision, Hidden, home, Own>::load_due(int from) const {
   const int number = due_start<of>(0) + from + lane();
   W0Block mine{};
   if (number < due_start<of>(1)) mine = my_blocks()[number];
@@ -155,9 +157,9 @@ __device__ __forceinline__ W0Block Pipelined<Precision, Hidden, home>::load_due(
 }
 
 /// Folds this warp's due blocks, which are read again. `mine` is load_due(0).
-template <class Precision, int Hidden, Home home>
-template <typename Pipelined<Precision, Hidden, home>::Of of>
-__device__ __forceinline__ void Pipelined<Precision, Hidden, home>::fold_blocks(
+template <class Precision, int Hidden, Home home, class Own>
+template <typename Pipelined<Precision, Hidden, home, Own>::Of of>
+__device__ __forceinline__ void Pipelined<Precision, Hidden, home, Own>::fold_blocks(
     W0Block mine) const {
   int left = due_start<of>(1) - due_start<of>(0);
 #pragma unroll 1
@@ -171,8 +173,8 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden, home>::fold_blocks(
 /// Prefetches to the L2 cache the tiles and low halves of the blocks that the lanes in the mask
 /// `lanes` have in `mine`. This is done after the pass over W0: prefetched during the pass, low
 /// halves would evict what finishers read.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Pipelined<Precision, Hidden, home>::prefetch_blocks_of_lanes(
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void Pipelined<Precision, Hidden, home, Own>::prefetch_blocks_of_lanes(
     const W0Block& mine, unsigned lanes) const {
   // A lane for each line, or two lines for each lane: of the low halves, then of the tiles.
   constexpr int low_lines = S::unpacked_words / line_words, lines = S::block_words / line_words;
@@ -192,10 +194,10 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden, home>::prefetch_blo
 }
 
 /// Folds the blocks that lanes 0 to `count` - 1 have in `mine`.
-template <class Precision, int Hidden, Home home>
-template <typename Pipelined<Precision, Hidden, home>::Of of>
-__device__ __forceinline__ void Pipelined<Precision, Hidden, home>::fold_due(const W0Block& mine,
-                                                                             int count) const {
+template <class Precision, int Hidden, Home home, class Own>
+template <typename Pipelined<Precision, Hidden, home, Own>::Of of>
+__device__ __forceinline__ void Pipelined<Precision, Hidden, home, Own>::fold_due(
+    const W0Block& mine, int count) const {
   unsigned left =
       __ballot_sync(every_lane, lane() < count && any_gain(unit_of_block<of>(mine)) != 0);
   if (left == 0) return;
@@ -216,9 +218,9 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden, home>::fold_due(con
 
 /// One pass over this warp's blocks of W1: W1^T d1(t), and y(t-1) if `outputs`. The first block is
 /// in `next`.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Pipelined<Precision, Hidden, home>::learn(Weights& next,
-                                                                          bool outputs) const {
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void Pipelined<Precision, Hidden, home, Own>::learn(Weights& next,
+                                                                               bool outputs) const {
   const W1Block* block = my_w1_blocks();
   const W1Block* const end = block + my_w1_count();
   if (block == end) return;
@@ -256,8 +258,8 @@ __device__ __forceinline__ void Pipelined<Precision, Hidden, home>::learn(Weight
 }
 
 /// Folds this warp's due blocks of W1.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void Pipelined<Precision, Hidden, home>::fold_w1_blocks() const {
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void Pipelined<Precision, Hidden, home, Own>::fold_w1_blocks() const {
   const W1Block* blocks = my_w1_blocks();
 #pragma unroll 1
   for (int left = my_w1_count(); left > 0; left -= 32, blocks += 32) {

@@ -49,9 +49,11 @@ DeferralPlans deferral() {
 /// it has fallen to 2^-20 of the update for fp32 weights, or to 2^-8 for 16-bit weights. Such
 /// weights do not show smaller parts of an update.
 template <class Precision, int Hidden, Home home>
-bool dies_out(double momentum) {
+constexpr bool dies_out(double momentum) {
   using S = Sizes<Precision, Hidden, home>;
-  return DeferralPlan::lifetime(momentum, S::fp32_weights ? 20 : 8) <= S::w1_terms;
+  double left = 1;
+  for (int step = 0; step < S::w1_terms; ++step) left *= momentum;
+  return left <= (S::fp32_weights ? 0x1p-20 : 0x1p-8);
 }
 
 /// If blocks are in slots: the first pair of chunks (slot_dealer.hpp) of the slots of low halves of
@@ -192,7 +194,6 @@ class Plan {
       return std::string("its outputs are ") + (S::reads_context ? "not " : "") + "fed the context";
     }
     if (spec.learning_rule != "momentum") return "its learning rule is not momentum";
-    if (!spec.own_activation.empty()) return "its activation is not the library's";
     return {};
   }
 

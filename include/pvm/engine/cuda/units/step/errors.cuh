@@ -20,9 +20,9 @@ namespace pvm::inline v0::detail::units {
 /// the scores, for outputs `from`, from + step and so on, up to `end` (exclusive). Half a warp has
 /// the 16 outputs of a block of W1 at a time. Invariant values are read to registers first: the
 /// compiler would read them again after each store to shared memory.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::errors(int from, int end,
-                                                                             int step) const {
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home, Own>::errors(int from, int end,
+                                                                                  int step) const {
   const Now& n = now();
   const unsigned long long t = n.step;
   const bool scored = this->scored()[n.frame] != 0;
@@ -76,8 +76,8 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::errors(int
 
 /// Returns d1 of output y, column c of `target`, whose target value is `wanted`, and adds its
 /// squared errors to `squares`.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ float ThreadBlock<Precision, Hidden, home>::output_error(
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ float ThreadBlock<Precision, Hidden, home, Own>::output_error(
     const Target& target, std::uint32_t c, float wanted, float y, const ErrorRule& rule,
     SquaredErrors& squares) const {
   float e = wanted - y;
@@ -95,8 +95,8 @@ __device__ __forceinline__ float ThreadBlock<Precision, Hidden, home>::output_er
 /// Adds the lanes' sums to this warp's scores: `loss` is the squared error of all outputs;
 /// `prediction_error` and `persistence_error` are the squared errors, in scored pixels, of the
 /// prediction and of repeating the frame of two steps before.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::add_score(
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home, Own>::add_score(
     float loss, float prediction_error, float persistence_error) const {
   // Reduces three sums at once: after each exchange, half of the lanes go on with other sums than
   // the other half, until each group of eight lanes has one sum.

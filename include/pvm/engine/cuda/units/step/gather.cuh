@@ -21,8 +21,8 @@ namespace pvm::inline v0::detail::units {
 /// Copies the values that all sources of this thread block's units sent in step `step` to x, to the
 /// places for odd or even steps; polls until they are there. If `reads_context` also the hidden
 /// values of the context. The work of `count` threads, of which this is number `me`.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::gather_values(
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home, Own>::gather_values(
     unsigned long long step, bool odd, int me, int count) const {
   constexpr int at_once = S::specialised ? 6 : 4;  // pieces that a thread has in flight
   // Flag in `to`: all three words are values. (Units that are padded have n^2 values, which leaves
@@ -71,25 +71,24 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::gather_val
 }
 
 /// Word, in a row of the past, of this lane's piece of a source's inner products.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ std::uint32_t ThreadBlock<Precision, Hidden, home>::products_at(
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ std::uint32_t ThreadBlock<Precision, Hidden, home, Own>::products_at(
     const Source& source) const {
   return source.from + 4 * (S::value_pieces + lane() % S::product_pieces);
 }
 
 /// Adds a received piece, each age times its coefficient w[0] to w[2].
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::add_products(Products& sum,
-                                                                                   uint4 piece,
-                                                                                   const float* w) {
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home, Own>::add_products(
+    Products& sum, uint4 piece, const float* w) {
   sum.v[0] += w[0] * __uint_as_float(piece.x);
   sum.v[1] += w[1] * __uint_as_float(piece.y);
   sum.v[2] += w[2] * __uint_as_float(piece.z);
 }
 
 /// Sums over the sources of a group, which are in different lanes; lane i gets the sum of age i.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ float ThreadBlock<Precision, Hidden, home>::sum_over_sources(
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ float ThreadBlock<Precision, Hidden, home, Own>::sum_over_sources(
     const Products& sum) const {
   // Lane s * product_pieces + k has piece k of source s. The first product_pieces lanes get the
   // complete sums; lane i then takes word i % 3 of piece i / 3.
@@ -110,8 +109,8 @@ __device__ __forceinline__ float ThreadBlock<Precision, Hidden, home>::sum_over_
 
 /// The inner products that the primary sources of a unit sent in step `step`, from source number
 /// `from` on: this lane's piece, summed over the groups of sources. Polls until they are there.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ Products ThreadBlock<Precision, Hidden, home>::primary_products(
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ Products ThreadBlock<Precision, Hidden, home, Own>::primary_products(
     int u, unsigned long long step, std::uint32_t from) const {
   const ProgramUnit& my = unit(u);
   const float ones[3] = {1, 1, 1};
@@ -131,9 +130,9 @@ __device__ __forceinline__ Products ThreadBlock<Precision, Hidden, home>::primar
 
 /// The inner products that the sources of a unit's context sent in step `step`, which must be
 /// there, likewise: in the order in which `make_listed_part` adds them.
-template <class Precision, int Hidden, Home home>
+template <class Precision, int Hidden, Home home, class Own>
 __device__ __forceinline__ Products
-ThreadBlock<Precision, Hidden, home>::context_products(int u, unsigned long long step) const {
+ThreadBlock<Precision, Hidden, home, Own>::context_products(int u, unsigned long long step) const {
   const ProgramUnit& my = unit(u);
   const float ones[3] = {1, 1, 1};
   Products sum = {{0, 0, 0}};

@@ -21,8 +21,9 @@ namespace pvm::inline v0::detail::units {
 
 /// Makes h(t) of a unit from the warps' parts of W0 x(t), sends c(h(t)), then makes and sends its
 /// inner products: one warp's work.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::finish_unit(int u) const {
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home, Own>::finish_unit(
+    int u) const {
   const unsigned long long t = now().step;
   const ProgramUnit& my = unit(u);
   std::uint32_t* record = past(t) + my.unit * S::record;
@@ -55,8 +56,8 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::finish_uni
 }
 
 /// Makes the inner products of h(t) of a unit and sends them to its record: one warp's work.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::finish_products(
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home, Own>::finish_products(
     int u, unsigned long long t, std::uint32_t* record) const {
   if constexpr (S::row_lanes == 32) {
     send_products(record, unit_products(u, S::squeezed), t);
@@ -75,9 +76,9 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::finish_pro
 }
 
 /// Element i of W0 x(t) of a unit: the sum of the warps' parts and of the listed gradients' part.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ float ThreadBlock<Precision, Hidden, home>::hidden_sum(int u,
-                                                                                  int i) const {
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ float ThreadBlock<Precision, Hidden, home, Own>::hidden_sum(
+    int u, int i) const {
   const float* part = float_area(u) + S::part0 + i;
   float v = part[S::multipliers * S::values];  // the listed gradients' part, S::listed_part
 #pragma unroll
@@ -88,8 +89,8 @@ __device__ __forceinline__ float ThreadBlock<Precision, Hidden, home>::hidden_su
 /// Makes value i of h(t) of a unit from element i of W0 x(t). Stores it and c of it to the unit's
 /// ring buffers, and if `survives` h also to `row`, the unit's values in a row of
 /// `Arguments::hidden`. Returns the word of c(h) that is sent.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ std::uint32_t ThreadBlock<Precision, Hidden, home>::keep_hidden(
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ std::uint32_t ThreadBlock<Precision, Hidden, home, Own>::keep_hidden(
     int u, int i, float sum, float* row, bool survives) const {
   const float h = is_used(i) ? activate(sum) : 0.0F;
   const std::uint32_t word = is_used(i) ? Words::pack(squeeze(h)) : 0;
@@ -102,8 +103,8 @@ __device__ __forceinline__ std::uint32_t ThreadBlock<Precision, Hidden, home>::k
   return word;
 }
 
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ std::uint32_t ThreadBlock<Precision, Hidden, home>::word_of_lanes(
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ std::uint32_t ThreadBlock<Precision, Hidden, home, Own>::word_of_lanes(
     const std::uint32_t (&of_lane)[words_per_lane], int i) {
   std::uint32_t word = 0;
 #pragma unroll
@@ -117,8 +118,8 @@ __device__ __forceinline__ std::uint32_t ThreadBlock<Precision, Hidden, home>::w
 /// Inner products of a unit's values in step t, `what` (S::squeezed or S::hidden), with those in
 /// the steps of the listed gradients: lane i gets that of age i, as does lane row_lanes + i. If
 /// `reads_context` the sum of c(h) follows its products.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ float ThreadBlock<Precision, Hidden, home>::unit_products(
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ float ThreadBlock<Precision, Hidden, home, Own>::unit_products(
     int u, std::uint32_t what) const {
   const int terms = what == S::squeezed ? S::terms : S::w1_terms;
   const int age = min(lane() & (S::row_lanes - 1), terms - 1);
@@ -135,12 +136,10 @@ __device__ __forceinline__ float ThreadBlock<Precision, Hidden, home>::unit_prod
 /// The sum over a unit's values of a(i) b(i), where `four_a(i)` returns a(i) to a(i + 3) and
 /// `one_a(i)` returns a(i). Written with explicit fused multiply-adds, so that it is rounded alike
 /// in all kernels.
-template <class Precision, int Hidden, Home home>
+template <class Precision, int Hidden, Home home, class Own>
 template <class FourA, class FourB, class OneA, class OneB>
-__device__ __forceinline__ float ThreadBlock<Precision, Hidden, home>::inner_product(FourA four_a,
-                                                                                     FourB four_b,
-                                                                                     OneA one_a,
-                                                                                     OneB one_b) {
+__device__ __forceinline__ float ThreadBlock<Precision, Hidden, home, Own>::inner_product(
+    FourA four_a, FourB four_b, OneA one_a, OneB one_b) {
   float4 sum = {0, 0, 0, 0};
 #pragma unroll
   for (int i = 0; i < Hidden / 4 * 4; i += 4) {
@@ -157,9 +156,9 @@ __device__ __forceinline__ float ThreadBlock<Precision, Hidden, home>::inner_pro
 
 /// Sends the words word(0), word(1) and so on as `pieces` pieces (at most 32) with the tag of step
 /// t. `word` is called by all lanes, also for indices behind the last value.
-template <class Precision, int Hidden, Home home>
+template <class Precision, int Hidden, Home home, class Own>
 template <class Word>
-__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::send_words(
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home, Own>::send_words(
     std::uint32_t* to, int pieces, Word word, unsigned long long t) const {
   const int i = 3 * min(lane(), pieces - 1);
   const uint4 v = make_uint4(word(i), word(i + 1), word(i + 2), static_cast<std::uint32_t>(t + 1));
@@ -168,8 +167,8 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::send_words
 
 /// Sends inner products to their place in a unit's record, behind the values; lane i has that of
 /// age i.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::send_products(
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home, Own>::send_products(
     std::uint32_t* record, float product, unsigned long long t) const {
   send_words(
       record + 4 * S::value_pieces, S::product_pieces,

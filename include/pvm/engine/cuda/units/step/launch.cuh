@@ -24,8 +24,8 @@
 namespace pvm::inline v0::detail::units {
 
 /// Fills the Launch from the cursor and the staged block of frames: one thread's work.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::begin_launch() const {
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home, Own>::begin_launch() const {
   const Cursor cursor = *a.cursor;
   begin(cursor.step);
   now(0).frame = 0;
@@ -47,8 +47,8 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::begin_laun
 
 /// Loads to shared memory what the steps of the launch need: pointers to frames, table numbers,
 /// pixel offsets of a patch.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::load_launch() const {
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home, Own>::load_launch() const {
   const Launch& l = launch();
   for (int i = thread; i < l.count; i += S::threads) {
     frames()[i] = l.squeezed == nullptr ? l.frames[i] : nullptr;
@@ -69,8 +69,8 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::load_launc
 }
 
 /// Loads the past from device memory to where steps use it. It calls the next four functions.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::load_past() const {
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home, Own>::load_past() const {
   const unsigned long long t = now().step;
   start_areas();
   __syncthreads();
@@ -82,8 +82,8 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::load_past(
 }
 
 /// Clears x and the warps' parts of sums, invalidates the coefficients, and loads the scores.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::start_areas() const {
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home, Own>::start_areas() const {
   const std::uint32_t words = (S::reads_context ? 2 : 1) * p.x_words;
   for (std::uint32_t i = static_cast<std::uint32_t>(thread); i < words; i += S::threads)
     shared[p.x + i] = 0;
@@ -110,8 +110,8 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::start_area
 }
 
 /// Loads h and d0 of the last `history` steps before step t, and c(h) of the last `past_rows`.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::load_histories(
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home, Own>::load_histories(
     unsigned long long t) const {
   struct Values {
     float hidden, d0;
@@ -142,16 +142,16 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::load_histo
 }
 
 /// Loads y of the last two steps.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::load_outputs() const {
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home, Own>::load_outputs() const {
   copy_each(
       static_cast<int>(2 * p.out_count), thread, S::threads,
       [&](int i) { return __ldcg(&all_output(i)); }, [&](int i, float v) { own_output(i) = v; });
 }
 
 /// Loads the patches of the last `past_rows` steps before step t.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::load_patches(
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home, Own>::load_patches(
     unsigned long long t) const {
   for (int u = 0; u < unit_count(); ++u) {
     const ProgramUnit& my = unit(u);
@@ -174,8 +174,8 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::load_patch
 }
 
 /// Loads the remainder rows of this warp's blocks of W0 to shared memory.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::load_remainders() const {
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home, Own>::load_remainders() const {
   copy_each(
       this->my_count() * S::remainder_words, lane(), 32,
       [&](int i) {
@@ -189,8 +189,8 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::load_remai
 
 /// Loads this warp's blocks of W1 that stay in shared memory, and fills the lists of all its
 /// blocks: remainder rows, bias and listed d1.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::load_w1_weights() const {
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home, Own>::load_w1_weights() const {
   const auto* blocks = list<W1Block>(p.w1_blocks);
 #pragma unroll 1
   for (std::uint32_t k = p.w1_start[warp()]; k < p.w1_start[warp() + 1]; ++k) {
@@ -210,8 +210,8 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::load_w1_we
 }
 
 /// Stores outputs and scores to device memory.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::store_results() const {
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home, Own>::store_results() const {
   for (int i = thread; i < static_cast<int>(2 * p.out_count) && !S::streams; i += S::threads) {
     all_output(i) = own_output(i);
   }
@@ -222,8 +222,8 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::store_resu
 }
 
 /// Advances the cursor: one thread's work, when all thread blocks have read it.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::end_launch() const {
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home, Own>::end_launch() const {
   const Launch& l = launch();
   Cursor end = *a.cursor;
   end.step += static_cast<unsigned>(l.count);
@@ -236,8 +236,9 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::end_launch
 }
 
 /// Sets `next` to the step after the current one.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::prepare(Now& next) const {
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home, Own>::prepare(
+    Now& next) const {
   const Now& n = now();
   next.step = n.step + 1;
   next.frame = n.frame + 1;
@@ -250,8 +251,8 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::prepare(No
 
 /// Prepares the next step, and counts that this thread block has begun the current one: one
 /// thread's work.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::prepare_step() const {
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home, Own>::prepare_step() const {
   prepare(now(turn ^ 1));
   count_begun<S::shards>(a, now().step);
 }
@@ -260,21 +261,21 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::prepare_st
 /// block overwrites a row that the slowest thread block may still read, it waits before step t
 /// until all thread blocks have begun step t - ahead. `slowest_counter` counts the thread blocks
 /// that have; `load_slowest` loads it.
-template <class Precision, int Hidden, Home home>
+template <class Precision, int Hidden, Home home, class Own>
 __device__ __forceinline__ const unsigned int*
-ThreadBlock<Precision, Hidden, home>::slowest_counter(unsigned long long t) const {
+ThreadBlock<Precision, Hidden, home, Own>::slowest_counter(unsigned long long t) const {
   return a.begun + (t + rounds - ahead) % rounds;
 }
 
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ unsigned int ThreadBlock<Precision, Hidden, home>::load_slowest(
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ unsigned int ThreadBlock<Precision, Hidden, home, Own>::load_slowest(
     unsigned long long t) const {
   return load_begun<S::shards>(slowest_counter(t));
 }
 
 /// Waits; `begun` is what `load_slowest` has loaded earlier.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::wait_for_slowest(
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home, Own>::wait_for_slowest(
     unsigned long long t, unsigned int begun) const {
   if (t < ahead) return;
   const unsigned long long step = t - ahead;
@@ -283,8 +284,8 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::wait_for_s
   while (static_cast<int>(begun - target) < 0) begun = load_slowest(t);
 }
 
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::wait_for_slowest(
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home, Own>::wait_for_slowest(
     unsigned long long t) const {
   wait_for_slowest(t, load_slowest(t));
 }

@@ -19,9 +19,9 @@ namespace pvm::inline v0::detail::units {
 /// In fp32: makes y(t) of a block of W1 whose tiles are in `w`, and adds up what the block
 /// contributes to W1^T d1 and, times their coefficients, to the products d1(j).d1. `load_next()` is
 /// called when the tiles have been multiplied: it may start to load the next tiles to `w`.
-template <class Precision, int Hidden, Home home>
+template <class Precision, int Hidden, Home home, class Own>
 template <class LoadNext>
-__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::learn_block(
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home, Own>::learn_block(
     W1Pass& on, const W1Block& block, const Weights& w, LoadNext load_next) const {
   const int u = unit_in(block.what);
   const int phase = phase_in(block.what);
@@ -46,8 +46,8 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::learn_bloc
 
 /// Writes this warp's sums to its part in the unit's area (S::part1), for `finish_gradient`, and
 /// clears them.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::hand_over(
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home, Own>::hand_over(
     int u, typename Base::Sums& sum, typename Base::ListSums& list_sums) const {
   float* to = float_area(u) + S::part1 + warp() * S::part1_words;
   this->write_w1_sums(sum, list_sums, to);
@@ -56,8 +56,9 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::hand_over(
 }
 
 /// Makes d0(t) of a unit from the warps' parts of W1^T d1(t): one warp's work.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::finish_gradient(int u) const {
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home, Own>::finish_gradient(
+    int u) const {
   const unsigned long long t = now().step;
   const float* part = float_area(u) + S::part1;
   // A part has [Hidden] sums of W1^T d1 (the remainder rows are the first list rows), one of the

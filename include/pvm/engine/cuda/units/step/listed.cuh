@@ -19,8 +19,8 @@
 namespace pvm::inline v0::detail::units {
 
 /// Copies this step's coefficients to a unit's area unless they are there: one warp's work.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::load_coefficients(
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home, Own>::load_coefficients(
     int u) const {
   const std::uint32_t table = table_numbers(u)[now().frame];
   if (table == area(u)[S::loaded_table]) return;
@@ -40,8 +40,8 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::load_coeff
 /// Copies the coefficients of a matrix with `terms` listed gradients and `period` phases: `from`
 /// its part of a table `to` rows of the unit's area, and those for y(t-1) to the rows `after`,
 /// unless that is null.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::copy_table(
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home, Own>::copy_table(
     const float* from, int terms, int period, float* to, float* after) const {
   const int square = period * terms;
 #pragma unroll 1
@@ -62,8 +62,8 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::copy_table
 /// Makes what the listed gradients add to W0 x(t) of a unit: one warp's work. It is the sum, by
 /// age, of T(age) d0(j), where T(age) is the sum, over the panels of x, of the panel's coefficient
 /// w(age) times the panel's part of x(j-2).x(t).
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::make_listed_part(
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home, Own>::make_listed_part(
     int u) const {
   const unsigned long long t = now().step;
   const ProgramUnit& my = unit(u);
@@ -126,8 +126,8 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::make_liste
 /// t: one warp's work. `products` of lane i is the product of the squeezed values c at age i;
 /// behind the last one is the sum of c(t). As h = 1.25 c - 0.125, these are enough. The gradients
 /// of steps 0 and 1 are products with a representation of ones.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::keep_context_products(
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home, Own>::keep_context_products(
     int u, unsigned long long t, float products) const {
   float* const of_unit = float_area(u);
   const float sum = __shfl_sync(every_lane, products, S::terms);
@@ -149,8 +149,8 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::keep_conte
 }
 
 /// Makes the sums of the context of the steps before t, at the start of a launch: one warp's work.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::load_context_sums(
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home, Own>::load_context_sums(
     int u, unsigned long long t) const {
 #pragma unroll 1
   for (unsigned back = 1; back < S::history; ++back) {
@@ -164,16 +164,16 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::load_conte
 
 /// The coefficients of this lane's piece of a source's inner products. `source`: an element of
 /// `ProgramUnit::products`; if it is `no_source`, any coefficients.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ const float* ThreadBlock<Precision, Hidden, home>::source_coefficients(
-    int u, std::uint32_t source) const {
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ const float*
+ThreadBlock<Precision, Hidden, home, Own>::source_coefficients(int u, std::uint32_t source) const {
   const int phase = source == no_source ? 0 : static_cast<int>(source >> phase_shift);
   return coefficients_of(u, phase) + 3 * (lane() % S::product_pieces);
 }
 
 /// Loads pieces again, from `sent` (a row of the past) + `at`, until their tags are `tag`.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::poll_pieces(
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home, Own>::poll_pieces(
     uint4 (&piece)[pieces_at_once], const std::uint32_t (&at)[pieces_at_once],
     const std::uint32_t* sent, std::uint32_t tag) {
   bool all_there = true;
@@ -191,8 +191,8 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::poll_piece
 /// lane i is the inner product of A(t) at age i. It is kept in `primary_sums`, for the next step's
 /// B. If the unit sees a patch, `products` is not used: `finish_patch` has already stored the inner
 /// products there.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::add_own_products(
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home, Own>::add_own_products(
     int u, const ProgramUnit& my, bool patch, unsigned long long t, float products,
     float& total) const {
   if (lane() < S::table_row) {
@@ -215,8 +215,8 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::add_own_pr
 ///
 /// Rows are summed in the order in which the ring buffer has them, so that their addresses are
 /// constants; the weights are rotated instead.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ auto ThreadBlock<Precision, Hidden, home>::weigh_rows(
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ auto ThreadBlock<Precision, Hidden, home, Own>::weigh_rows(
     std::uint32_t what, int u, int newest, int terms, float weight) const -> ValuePairs {
   if (lane() >= terms) weight = 0;
   if constexpr (S::streams) {
@@ -230,8 +230,8 @@ __device__ __forceinline__ auto ThreadBlock<Precision, Hidden, home>::weigh_rows
 /// `weigh_rows` where all weights are streamed, so that the unit's area is in device memory: the
 /// weights, one for each row, go from lane to lane by shuffles, which saves a round trip, and eight
 /// rows are in flight. `rows`: the ring buffer.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ auto ThreadBlock<Precision, Hidden, home>::weigh_device_rows(
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ auto ThreadBlock<Precision, Hidden, home, Own>::weigh_device_rows(
     const float* rows, unsigned long long newest, float weight) const -> ValuePairs {
   ValuePairs sum;
   constexpr int at_once = 8;
@@ -258,8 +258,8 @@ __device__ __forceinline__ auto ThreadBlock<Precision, Hidden, home>::weigh_devi
 
 /// `weigh_rows` where the unit's area is in shared memory: the rotated weights are written there,
 /// too.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ auto ThreadBlock<Precision, Hidden, home>::weigh_shared_rows(
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ auto ThreadBlock<Precision, Hidden, home, Own>::weigh_shared_rows(
     std::uint32_t what, int u, int newest, float weight) const -> ValuePairs {
   static_assert(pairs_per_lane == 1);
   ValuePairs sum;
@@ -294,8 +294,8 @@ __device__ __forceinline__ auto ThreadBlock<Precision, Hidden, home>::weigh_shar
 /// the number of steps since they last folded: the hidden values of the remainder rows, 1 for the
 /// bias, and w r(j-2).r(t) for each listed gradient. `sum` has the products of h, that of age i in
 /// lane first + i.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::write_list_factors(
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home, Own>::write_list_factors(
     int u, float sum, int first) const {
   const int e = lane() & (S::row_lanes - 1);
   const int age = e >= S::first_d1_row ? age_of(min(e, S::list_rows - 1)) : 0;
@@ -315,8 +315,8 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::write_list
 
 /// The same for y(t - 1), in step t, where h(t) is made before y(t - 1) (`pipelined`). Also writes
 /// h(t - 1) to S::packed_hidden.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::write_last_list_factors(
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home, Own>::write_last_list_factors(
     int u) const {
   const float* h = history_row(S::hidden, u, 1);
   for (int i = lane(); i < Hidden; i += 32) {

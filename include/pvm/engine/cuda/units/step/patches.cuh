@@ -20,11 +20,9 @@ namespace pvm::inline v0::detail::units {
 
 /// Starts the loads of pixels `first`, first + 32 and so on of a unit's patch, in the frame
 /// `ahead_by` steps after the current one. Loads nothing if the launch does not have that frame.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ auto ThreadBlock<Precision, Hidden, home>::load_pixels(int u,
-                                                                                  int ahead_by,
-                                                                                  int first) const
-    -> Pixels {
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ auto ThreadBlock<Precision, Hidden, home, Own>::load_pixels(
+    int u, int ahead_by, int first) const -> Pixels {
   const Launch& l = launch();
   const int frame = now().frame + ahead_by;
   Pixels pixels{};
@@ -45,8 +43,8 @@ __device__ __forceinline__ auto ThreadBlock<Precision, Hidden, home>::load_pixel
 }
 
 /// Stores these pixels to A of that frame's step, to its row of the past, and to the history.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::store_pixels(
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home, Own>::store_pixels(
     int u, int ahead_by, int first, const Pixels& pixels) const {
   const ProgramUnit& my = unit(u);
   const unsigned long long t = now().step + static_cast<unsigned>(ahead_by);
@@ -67,8 +65,8 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::store_pixe
 }
 
 /// Makes the inner products of a complete patch with the listed past: one warp's work.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::finish_patch(
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home, Own>::finish_patch(
     int u, int ahead_by) const {
   const ProgramUnit& my = unit(u);
   const unsigned long long t = now().step + static_cast<unsigned>(ahead_by);
@@ -87,8 +85,8 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::finish_pat
 }
 
 /// Loads, stores and finishes a patch: one warp's work.
-template <class Precision, int Hidden, Home home>
-__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::read_patch(
+template <class Precision, int Hidden, Home home, class Own>
+__device__ __forceinline__ void ThreadBlock<Precision, Hidden, home, Own>::read_patch(
     int u, int ahead_by) const {
 #pragma unroll 1
   for (int first = lane(); first - lane() < a.patch; first += 32 * pixels_at_once) {
@@ -101,9 +99,9 @@ __device__ __forceinline__ void ThreadBlock<Precision, Hidden, home>::read_patch
 /// + 3, `now_at(i)` and `then_at(i)` pixel i. Where a warp has two rows of ages, each
 /// half of it sums every other four pixels; both get the sum. Written with explicit fused
 /// multiply-adds, so that it is rounded alike in all kernels.
-template <class Precision, int Hidden, Home home>
+template <class Precision, int Hidden, Home home, class Own>
 template <class FourNow, class FourThen, class NowAt, class ThenAt>
-__device__ __forceinline__ float ThreadBlock<Precision, Hidden, home>::patch_product(
+__device__ __forceinline__ float ThreadBlock<Precision, Hidden, home, Own>::patch_product(
     FourNow four_now, FourThen four_then, NowAt now_at, ThenAt then_at) const {
   constexpr int parts = 32 / S::row_lanes;
   const int part = lane() / S::row_lanes;

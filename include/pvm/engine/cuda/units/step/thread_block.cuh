@@ -45,7 +45,7 @@ struct Products {
 /// What a thread of a thread block with whole units does. Every function is inlined. Parameters
 /// called `u` are local numbers of units. Functions whose comment says "one warp's work" are called
 /// by all lanes of a warp.
-template <class Precision, int Hidden, Home home>
+template <class Precision, int Hidden, Home home, class Own>
 struct ThreadBlock : Blocks<Precision, Hidden, home> {
   using Base = Blocks<Precision, Hidden, home>;
   using S = Sizes<Precision, Hidden, home>;
@@ -66,6 +66,7 @@ struct ThreadBlock : Blocks<Precision, Hidden, home> {
   // -------------------------------------------------------------- what it knows
 
   __device__ __forceinline__ float activate(float v) const {
+    if constexpr (!std::is_void_v<Own>) return Own::value(v);
     return a.activation == 2 ? Logistic::value(v) : Fast::value(v);
   }
   /// Hidden values that a unit has, and whether value i is one of them.
@@ -81,6 +82,7 @@ struct ThreadBlock : Blocks<Precision, Hidden, home> {
     return a.activation == 1 && now().step < 2 ? 0 : a.activation;
   }
   __device__ __forceinline__ static float derive(float v, int kind) {
+    if constexpr (!std::is_void_v<Own>) return Own::derivative(v);
     if (kind == 0) return Fast::derivative(v);
     // Asks for a bit: of comparisons with three numbers the compiler made a jump table in `errors`.
     return (kind & 1) != 0 ? PolynomialTrue::derivative(v) : Logistic::derivative(v);
