@@ -33,3 +33,31 @@ TEMPLATE_TEST_CASE("general: items that shared memory has no room for pass throu
   CAPTURE(spec.hidden_block_size, shared);
   CHECK(weights(shared) == expected);
 }
+
+TEMPLATE_TEST_CASE(
+    "general: tall units in rounds, in one column part and in two, follow the reference", "",
+    pvm::fp32, pvm::bf16) {
+  pvm::Spec spec = tiny();
+  spec.hidden_block_size = GENERATE(12, 14);
+  spec.layer_shapes = {2, 1};
+  const emulated_cuda::Different device({.multiprocessors = 3});
+  const auto differences = pvm_test::distance<pvm::CudaGeneralEngine<TestType>>(spec, 1, 20);
+  if (std::is_same_v<TestType, pvm::fp32>) {
+    pvm_test::check_small(differences);
+  } else {
+    pvm_test::require_rounded(differences, spec, 20, 0x1p-9);
+  }
+}
+
+TEST_CASE("general: a panel's cover leaves few warps idle") {
+  using pvm::detail::general::cover_panel;
+  const auto is = [](pvm::detail::general::PanelCover cover, int parts, int rounds) {
+    return cover.parts == parts && cover.rounds == rounds;
+  };
+  CHECK(is(cover_panel(7, 14), 2, 1));
+  CHECK(is(cover_panel(3, 16), 5, 1));
+  CHECK(is(cover_panel(16, 16), 1, 1));
+  CHECK(is(cover_panel(17, 16), 2, 3));  // three of twice the columns instead of two
+  CHECK(is(cover_panel(21, 14), 2, 3));
+  CHECK(is(cover_panel(25, 16), 1, 2));  // four would be the same
+}

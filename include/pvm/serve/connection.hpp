@@ -53,11 +53,16 @@ class Connection : public httplib::Stream {
     }
     until_ = Clock::now() + limits_.request;
     left_ = std::min(limits_.head_bytes, limits_.request_bytes);
-    answers_ = false;
+    answers_ = has_head_ = false;
     return Waited::request;
   }
   /// The head is there, so its body may be read.
-  void expect_body() { left_ = limits_.request_bytes; }
+  void expect_body() {
+    left_ = limits_.request_bytes;
+    has_head_ = true;
+  }
+  /// Whether a whole head has come. What follows another one is no request.
+  [[nodiscard]] bool has_head() const { return has_head_; }
 
   bool is_readable() const override { return at_ < filled_ || is_ready(POLLIN); }
   bool is_writable() const override {
@@ -122,6 +127,7 @@ class Connection : public httplib::Stream {
   std::array<char, 16'384> buffer_{};
   std::size_t at_ = 0, filled_ = 0;  // what of the buffer is still to be read
   std::size_t left_ = 0;             // bytes that the request may still have
+  bool has_head_ = false;
   mutable Clock::time_point until_{};
   mutable bool answers_ = false;
 };

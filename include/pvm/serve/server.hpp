@@ -188,7 +188,8 @@ class Server : private httplib::Server {
       bool closed = false;
       refused_ = false;
       const bool done = process(*this, connection, ends_.load(), closed);
-      if (!done || closed || refused_) return false;  // a refused request's body was not read
+      // Of a refused request the body was not read.
+      if (!done || closed || refused_ || !connection.has_head()) return false;
     }
     return true;
   }

@@ -137,15 +137,16 @@ class Server : private httplib::Server {
         continue;
       }
       silent = 0;
-      bool closed = false, has_body = false;
+      bool closed = false, is_whole = false;
       const bool done =
           process_request(connection, ends_.load(), closed, [&](httplib::Request& request) {
-            // No request needs one. It would be read as the next request.
-            has_body = request.has_header("Transfer-Encoding") ||
-                       (request.has_header("Content-Length") &&
-                        request.get_header_value("Content-Length") != "0");
+            // No request needs a body. It would be read as the next request, as would what follows
+            // the end of what is read of a head.
+            is_whole = !request.has_header("Transfer-Encoding") &&
+                       (!request.has_header("Content-Length") ||
+                        request.get_header_value("Content-Length") == "0");
           });
-      if (!done || closed || has_body) return false;
+      if (!done || closed || !is_whole) return false;
     }
     return true;
   }

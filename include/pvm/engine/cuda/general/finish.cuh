@@ -69,7 +69,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::finish_output
     const Team& team) const {
   float* y = a.y + static_cast<std::size_t>(1 - now.y) * a.y_columns + p.outputs;
   const float* partial = reinterpret_cast<const float*>(y_part);
-  const int pieces = rounds() == 1 ? groups() : warps;
+  const int pieces = groups_at_once();
 #pragma unroll 1
   for (std::uint32_t c = static_cast<unsigned>(team.thread()); c < p.column_count;
        c += static_cast<unsigned>(team.threads())) {

@@ -132,7 +132,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::fold_tiles(
   const float4* column_factors =
       reinterpret_cast<const float4*>(area + p.column_factors) + first + lane();
 #pragma unroll 1
-  for (int g = group(); g < groups() && lane() < lanes; g += warps) {
+  for (int g = group(); g < groups() && lane() < lanes; g += groups_at_once()) {
     const int offset = g * RG * width + first * RG + lane();
     float4 w[RG];
 #pragma unroll

@@ -59,7 +59,7 @@ __device__ __forceinline__ void ThreadBlock<Precision, RG, Known>::fold_together
       if (base >= gradients.count) continue;
       const int tiles = fold_place(fold, 0).lanes > 0 ? groups() : 0;
 #pragma unroll 1
-      for (int g = group(); g < tiles; g += warps) {
+      for (int g = group(); g < tiles; g += groups_at_once()) {
         FoldedTile tile;
         load_halves(tile, fold, g, base == 0 ? source(fold) : sink(fold));
         add_staged(tile, fold, f, g, sink(fold));

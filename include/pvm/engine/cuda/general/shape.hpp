@@ -18,15 +18,33 @@ namespace pvm::inline v0::detail::general {
 /// The longest list of gradients with which this engine is faster than the one for batches.
 inline constexpr int most_terms = 288;
 
+/// How the warps of a thread block cover a panel: column parts side by side, and rounds.
+struct PanelCover {
+  int parts, rounds;
+  /// Row groups of a round.
+  [[nodiscard]] constexpr int groups_at_once(int warps) const { return warps / parts; }
+};
+
+/// That for panels of `groups` row groups. All in one round, in as many parts as there are warps
+/// for, if there are enough warps. Else in one part or in two, whichever leaves fewer warps idle in
+/// the last round: a panel of two parts has twice the columns.
+constexpr PanelCover cover_panel(int groups, int warps) {
+  const auto in_rounds_of = [&](int at_once) { return (groups + at_once - 1) / at_once; };
+  if (groups <= warps) return {warps / std::max(1, groups), 1};
+  const PanelCover one{1, in_rounds_of(warps)}, two{2, in_rounds_of(warps / 2)};
+  return two.rounds < 2 * one.rounds ? two : one;
+}
+
 /// Rows of a tile for units of `hidden` values: 7 or 8, whichever needs less padding. Where a tile
-/// is all that a warp has of a panel's columns, warps that have none in the last round are padding,
-/// too.
+/// is all that a warp has of a panel's columns, or half of it, warps that have none in the last
+/// round are padding, too.
 template <class Precision>
 constexpr int tile_rows_for(int hidden) {
   const auto padded = [&](int rows) {
     const int warps = step_warps<Precision>(rows), groups = (hidden + rows - 1) / rows;
-    const bool one_part = 2 * groups > warps;
-    return (one_part ? (groups + warps - 1) / warps * warps : groups) * rows;
+    const PanelCover cover = cover_panel(groups, warps);
+    const bool all_at_once = cover.rounds == 1 && cover.parts > 1;
+    return (all_at_once ? groups : cover.rounds * cover.groups_at_once(warps)) * rows;
   };
   return padded(7) <= padded(8) ? 7 : 8;
 }
@@ -61,8 +79,8 @@ struct StepShape {
     values = net.units.size() * static_cast<std::size_t>(hidden);
     groups = (hidden + rows_per_tile - 1) / rows_per_tile;
     padded = groups * rows_per_tile;
-    parts = std::max(1, warps / groups);
-    rounds = (groups * parts + warps - 1) / warps;
+    parts = cover_panel(groups, warps).parts;
+    rounds = cover_panel(groups, warps).rounds;
     terms = plan.terms;
     period = plan.period;
     history = terms + 2;
@@ -78,7 +96,7 @@ struct StepShape {
     return std::min(width, static_cast<std::size_t>(panel_columns()) / 4);
   }
   /// Row groups of a round. Each has its own partial sums of y.
-  [[nodiscard]] int y_groups() const { return rounds == 1 ? groups : warps; }
+  [[nodiscard]] int groups_at_once() const { return rounds == 1 ? groups : warps / parts; }
   /// Rows of an SM's listed d1, with the bias row and padding.
   [[nodiscard]] int history_rows() const { return history_slabs * padded; }
 

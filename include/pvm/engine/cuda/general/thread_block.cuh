@@ -148,6 +148,10 @@ struct ThreadBlock {
 
   __device__ __forceinline__ static int warp() { return static_cast<int>(threadIdx.x >> 5); }
   __device__ __forceinline__ static int lane() { return static_cast<int>(threadIdx.x & 31); }
+  /// Row groups of a round.
+  __device__ __forceinline__ int groups_at_once() const {
+    return rounds() == 1 ? groups() : by_parts(warps);
+  }
   /// Row group of this warp's tiles in the first round, and column part of its tiles in any round.
   __device__ __forceinline__ int group() const { return by_parts(warp()); }
   __device__ __forceinline__ int part() const { return warp() - group() * parts(); }

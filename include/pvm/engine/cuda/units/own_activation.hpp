@@ -35,14 +35,18 @@ constexpr std::optional<units::Home> home_of(const NetworkValues& values) {
     if (published && std::same_as<Precision, bf16>) return Home::streamed_context;
     return std::nullopt;
   }
-  int units = 0;
-  for (std::size_t l = 0; l < values.layer_shapes.size(); ++l) {
-    units += values.layer_shapes[l] * values.layer_shapes[l];
+  if constexpr (Hidden > units_hidden) {
+    return Home::streamed;
+  } else {
+    int units = 0;
+    for (std::size_t l = 0; l < values.layer_shapes.size(); ++l) {
+      units += values.layer_shapes[l] * values.layer_shapes[l];
+    }
+    if (published && units > most_resident) return Home::streamed;
+    if (units::dies_out<Precision, Hidden, Home::resident>(values.momentum)) return Home::resident;
+    if (published && std::same_as<Precision, fp32>) return Home::resident_long_lists;
+    return std::nullopt;
   }
-  if (Hidden > units_hidden || (published && units > most_resident)) return Home::streamed;
-  if (units::dies_out<Precision, Hidden, Home::resident>(values.momentum)) return Home::resident;
-  if (published && std::same_as<Precision, fp32>) return Home::resident_long_lists;
-  return std::nullopt;
 }
 
 /// The engine in `units/` for `spec`, which is that of `Net`, if there is one.

@@ -152,7 +152,7 @@ inline std::size_t Planner::place_areas(Draft& d, std::size_t blob_room) {
     used += (floats + 3) / 4 * 4;
     return 1U;
   };
-  const std::size_t y_need = p.column_count * static_cast<std::size_t>(shape_.y_groups());
+  const std::size_t y_need = p.column_count * static_cast<std::size_t>(shape_.groups_at_once());
   p.words_shared = keep(p.x_count + p.r_count + p.column_count, 0.5, p.words_copy);
   p.tables_shared =
       keep(d.layers.size() * static_cast<std::size_t>(shape_.table_stride), 0.6, p.tables);
@@ -234,7 +234,7 @@ inline void Planner::mark_stays_in_l2(std::vector<Item>& items, std::size_t stre
 inline WarpItem Planner::for_warp(const Item& item, int warp, u32 history_stride) const {
   const u32 group = u(static_cast<std::size_t>(warp / shape_.parts));
   const u32 part = u(static_cast<std::size_t>(warp % shape_.parts));
-  const u32 whole = group + item.round * u(static_cast<std::size_t>(shape_.warps));
+  const u32 whole = group + item.round * u(static_cast<std::size_t>(shape_.groups_at_once()));
   if (item.work == Work::none || whole >= u(static_cast<std::size_t>(shape_.groups))) return {};
   const u32 first_row = whole * u(static_cast<std::size_t>(shape_.rows_per_tile));
   const u32 first = part * item.part_width;
