@@ -68,7 +68,10 @@ inline std::vector<pvm::Spec> odd_specs() {
     s.context_exclude_self = true;
     s.send_context_two_layers_back = s.last_layer_context_to_all = false;
   });
-  add("one layer", [](S s) { s.layer_shapes = {3}; });
+  add("one layer, grey and alpha", [](S s) {
+    s.layer_shapes = {3};
+    s.input_channels = 2;
+  });
   add("one unit", [](S s) { s.layer_shapes = {1}; });
   add("wide fan-in", [](S s) {
     s.layer_shapes = {5, 4, 2};
@@ -83,7 +86,8 @@ inline std::vector<pvm::Spec> odd_specs() {
     s.hidden_block_size = 5;
     s.layer_shapes = {3, 2, 1};
   });
-  add("hidden 49", [](S s) {
+  add("hidden 49, BGR and alpha", [](S s) {
+    s.input_channels = 4;
     s.hidden_block_size = 7;
     s.layer_shapes = {3, 2};
   });

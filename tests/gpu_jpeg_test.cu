@@ -63,7 +63,8 @@ TEST_CASE("the GPU's frames are the CPU's within 2 grey levels", "[gpu]") {
       entries.emplace_back(std::to_string(i) + ".jpg", jpeg_of(i % 5 == 4 ? grey : drawn, 70 + i));
     }
     write_zip(dir / "a.zip", entries);
-    for (const io::FrameShape shape : {io::FrameShape{60, 60, 3}, io::FrameShape{96, 80, 1}}) {
+    for (const io::FrameShape shape : {io::FrameShape{60, 60, 3}, io::FrameShape{96, 80, 1},
+                                       io::FrameShape{20, 20, 4}, io::FrameShape{20, 20, 2}}) {
       io::Zip cpu(dir / "a.zip");
       io::GpuPictures<io::ZipStore> gpu(dir / "a.zip");
       const Difference d = difference(read_many(gpu, 50, shape), read_many(cpu, 50, shape));

@@ -247,13 +247,14 @@ TEST_CASE("A heatmap is the fitted function of the inputs", "[readout]") {
 }
 
 TEST_CASE("Colours of a cell and of those around it are shares of their pixels", "[readout]") {
-  for (const int channels : {1, 3}) {
+  for (const int channels : {1, 2, 3, 4}) {
     pvm::Spec spec = spec_of({4, 2}, 2);
     spec.input_channels = channels;
     const readout::Inputs inputs(spec, pvm::make_connectome(spec), {.colours = true});
     std::vector<float> histograms, scratch;
     inputs.count_colours(random_frame(spec, 9), histograms, scratch);
     const std::size_t bins = inputs.bins().size();
+    CHECK(bins == (channels < 3 ? 16U : 125U));  // alpha is no colour
     REQUIRE(histograms.size() == 3 * 16 * bins);
     for (std::size_t k = 0; k < 48; ++k) {
       double sum = 0;

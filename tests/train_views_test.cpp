@@ -97,9 +97,13 @@ TEST_CASE("A terminal's pictures are half blocks of the right colours", "[train]
   const auto four = [](const std::string& one) { return one + one + one + one + "\033[0m"; };
   CHECK(text == "left righ\n" + four(upper) + " " + four(upper) + "\n" + four(lower) + " " +
                     four(lower) + "\n");
-  const cv::Mat grey(8, 8, CV_8UC1, cv::Scalar(255));
-  CHECK(io::terminal_pictures({{"x", grey}}, {.columns = 4}).find("\033[38;5;231m") !=
-        std::string::npos);
+  // White, whatever the alpha is.
+  for (const cv::Mat& white :
+       {cv::Mat(8, 8, CV_8UC1, cv::Scalar(255)), cv::Mat(8, 8, CV_8UC2, cv::Scalar(255, 9)),
+        cv::Mat(8, 8, CV_8UC4, cv::Scalar(255, 255, 255, 9))}) {
+    CHECK(io::terminal_pictures({{"x", white}}, {.columns = 4}).find("\033[38;5;231m") !=
+          std::string::npos);
+  }
 }
 
 TEST_CASE("A preview in a terminal shows every picture", "[train][views]") {

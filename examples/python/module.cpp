@@ -450,9 +450,9 @@ void add_predictor(py::module_& module) {
 pvm::io::FrameShape readable_shape(int height, int width, int channels) {
   constexpr int most = 1 << 15;
   const bool sides = height >= 1 && width >= 1 && height <= most && width <= most;
-  if (sides && (channels == 1 || channels == 3)) return {height, width, channels};
+  if (sides && channels >= 1 && channels <= 4) return {height, width, channels};
   throw pvm::Error(pvm::Fault::usage,
-                   "a frame that is read has 1 to 32768 rows and columns and 1 or 3 channels, and "
+                   "a frame that is read has 1 to 32768 rows and columns and 1 to 4 channels, and "
                    "this is " +
                        std::to_string(height) + " x " + std::to_string(width) + " x " +
                        std::to_string(channels));

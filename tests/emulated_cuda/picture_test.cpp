@@ -90,7 +90,8 @@ struct Planes {
 TEST_CASE("the kernel makes OpenCV's frames of a video's pictures, within a grey level") {
   const std::string clip = GENERATE("closed.mp4", "full.mp4", "hevc.mp4", "vp9.mkv");
   const std::filesystem::path path = std::filesystem::path(PVM_CLIPS) / clip;
-  for (const io::FrameShape shape : {io::FrameShape{60, 60, 3}, io::FrameShape{96, 80, 1}}) {
+  for (const io::FrameShape shape : {io::FrameShape{60, 60, 3}, io::FrameShape{96, 80, 1},
+                                     io::FrameShape{20, 20, 4}, io::FrameShape{20, 20, 2}}) {
     io::Video video(path);
     int frames = 0, most = 0;
     decode(path, [&](const AVFrame& picture) {

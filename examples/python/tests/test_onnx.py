@@ -32,6 +32,8 @@ CASES = {
     "logistic": {**TINY, "polynomial": 0},
     "context is fed": {**TINY, "feed_context_in_complex_layer": 1},
     "grey": {**TINY, "input_channels": 1},
+    "grey and alpha": {**TINY, "input_channels": 2},
+    "BGR and alpha": {**TINY, "input_channels": 4},
     "first_steps": pvm.load_spec(ZOO / "first_steps.json"),
 }
 

@@ -26,6 +26,7 @@
 
 #include <pvm/core/error.hpp>
 #include <pvm/io/atomic_file.hpp>
+#include <pvm/io/channels.hpp>
 #include <pvm/io/quiet.hpp>
 #include <pvm/io/source.hpp>
 
@@ -48,10 +49,8 @@ namespace detail {
 inline constexpr int film_side = 240;  // of a square, in pixels
 
 inline cv::Mat film_square(const cv::Mat& picture) {
-  cv::Mat colour = picture;
-  if (picture.channels() == 1) cv::cvtColor(picture, colour, cv::COLOR_GRAY2BGR);
   cv::Mat square;
-  cv::resize(colour, square, {film_side, film_side}, 0, 0, cv::INTER_NEAREST);
+  cv::resize(colours_of(picture, 3), square, {film_side, film_side}, 0, 0, cv::INTER_NEAREST);
   return square;
 }
 

@@ -30,6 +30,7 @@
 #include <pvm/core/log.hpp>
 #include <pvm/core/open_fault.hpp>
 #include <pvm/io/atomic_file.hpp>
+#include <pvm/io/channels.hpp>
 #include <pvm/io/terminal_picture.hpp>
 #include <pvm/model/connectome.hpp>
 #include <pvm/model/spec.hpp>
@@ -62,19 +63,17 @@ class Sheet {
 
   void title(const std::string& words) { text({gap, 24}, words, 0.5, 230); }
 
-  /// Adds `picture` (8-bit, 1 or 3 channels, square) at the next free place, scaled to the size of
-  /// the square, with `label` and a smaller line `detail` above it.
+  /// Adds `picture` (8-bit, 1 to 4 channels, square; alpha is not shown) at the next free place,
+  /// scaled to the size of the square, with `label` and a smaller line `detail` above it.
   void add(const cv::Mat& picture, const std::string& label, const std::string& detail) {
     const int x = gap + next_ % columns * (side + gap);
     const int y = title_height + next_ / columns * (label_height + side + gap);
     ++next_;
     text({x, y + 16}, label, 0.5, 230);
     text({x, y + 33}, detail, 0.4, 150);
-    cv::Mat colour = picture;
-    if (picture.channels() == 1) cv::cvtColor(picture, colour, cv::COLOR_GRAY2BGR);
     cv::Mat sized = picture_(cv::Rect(x, y + label_height, side, side));
     const int how = picture.rows > side ? cv::INTER_AREA : cv::INTER_NEAREST;
-    cv::resize(colour, sized, {side, side}, 0, 0, how);
+    cv::resize(colours_of(picture, 3), sized, {side, side}, 0, 0, how);
   }
 
   [[nodiscard]] const cv::Mat& picture() const noexcept { return picture_; }
@@ -292,7 +291,8 @@ class Preview {
                         std::span<const float> prediction, std::uint64_t step) const {
     const cv::Mat seen = detail::frame_picture(spec, frame, 1.0F);
     const cv::Mat foreseen = detail::frame_picture(spec, prediction, 255.0F);
-    const cv::Mat before = detail::frame_picture(spec, std::span<const std::uint8_t>(before_), 1.0F);
+    const cv::Mat before =
+        detail::frame_picture(spec, std::span<const std::uint8_t>(before_), 1.0F);
     const TerminalFormat format = terminal_format(terminal_);
     const std::string text =
         terminal_pictures({{"input", seen},

@@ -14,13 +14,13 @@
 
 namespace pvm::inline v0::io {
 
-/// Throws Fault::usage unless `shape` has positive sides and 1 or 3 channels.
+/// Throws Fault::usage unless `shape` has positive sides and 1 to 4 channels.
 inline void check_shape(const FrameShape& shape) {
-  if (shape.height <= 0 || shape.width <= 0 || (shape.channels != 1 && shape.channels != 3)) {
+  if (shape.height <= 0 || shape.width <= 0 || shape.channels < 1 || shape.channels > 4) {
     throw Error(Fault::usage, "a frame cannot be " + std::to_string(shape.height) + " x " +
                                   std::to_string(shape.width) + " with " +
                                   std::to_string(shape.channels) +
-                                  " channels; ask for positive sides and 1 or 3 channels");
+                                  " channels; ask for positive sides and 1 to 4 channels");
   }
 }
 

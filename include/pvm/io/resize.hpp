@@ -4,6 +4,7 @@
 
 /// Turns a picture of any size, encoded or decoded, into the frame that a model asks for.
 
+#include <bit>
 #include <climits>
 #include <cstdint>
 #include <exception>
@@ -16,6 +17,7 @@
 #include <opencv2/imgcodecs.hpp>
 #include <opencv2/imgproc.hpp>
 
+#include <pvm/io/channels.hpp>
 #include <pvm/io/codec_messages.hpp>
 #include <pvm/io/image_check.hpp>
 #include <pvm/io/memory_gate.hpp>
@@ -28,29 +30,10 @@
 
 namespace pvm::inline v0::io {
 
-namespace detail {
-
-/// Converts `picture` (8-bit; 1, 3 or 4 channels) to `channels` (1 or 3). The result shares the
-/// pixels if nothing must be converted.
-inline cv::Mat with_channels(const cv::Mat& picture, int channels) {
-  if (picture.channels() == channels) return picture;
-  cv::Mat converted;
-  if (channels == 1) {
-    cv::cvtColor(picture, converted,
-                 picture.channels() == 4 ? cv::COLOR_BGRA2GRAY : cv::COLOR_BGR2GRAY);
-  } else {
-    cv::cvtColor(picture, converted,
-                 picture.channels() == 4 ? cv::COLOR_BGRA2BGR : cv::COLOR_GRAY2BGR);
-  }
-  return converted;
-}
-
-}  // namespace detail
-
-/// Writes `picture` (8-bit; grey, BGR or BGRA; not empty) into `pixels` as a frame of `shape`: its
-/// channels are converted first, then it is resized with 8-bit cubic interpolation, whatever its
-/// proportions. Throws Fault::usage if `shape` is impossible or `pixels` is not `shape.size()`
-/// bytes, cv::Exception if the picture is of another kind.
+/// Writes `picture` (8-bit; 1 to 4 channels as those of a frame; not empty) into `pixels` as a
+/// frame of `shape`: its channels are converted first, then it is resized with 8-bit cubic
+/// interpolation, whatever its proportions. Throws Fault::usage if `shape` is impossible or
+/// `pixels` is not `shape.size()` bytes, cv::Exception if the picture is of another kind.
 inline void resize_picture(const cv::Mat& picture, const FrameShape& shape,
                            std::span<std::uint8_t> pixels) {
   check_request(shape, pixels);
@@ -59,10 +42,28 @@ inline void resize_picture(const cv::Mat& picture, const FrameShape& shape,
   cv::resize(source, target, target.size(), 0, 0, cv::INTER_CUBIC);
 }
 
+namespace detail {
+
+/// The alpha of an encoded picture, 8-bit, as its pixels are stored; empty if it has none.
+inline cv::Mat decode_alpha(const cv::Mat& encoded) {
+  const cv::Mat all = cv::imdecode(encoded, cv::IMREAD_UNCHANGED);
+  cv::Mat alpha, high;
+  if (all.channels() != 4 || (all.depth() != CV_8U && all.depth() != CV_16U)) return alpha;
+  cv::extractChannel(all, alpha, 3);
+  if (alpha.depth() == CV_8U) return alpha;
+  const cv::Mat halves(alpha.rows, alpha.cols, CV_8UC2, alpha.data, alpha.step);
+  cv::extractChannel(halves, high, std::endian::native == std::endian::little ? 1 : 0);
+  return high;
+}
+
+}  // namespace detail
+
 /// Decodes a picture whose facts are known, as its pixels are stored: whatever OpenCV itself makes
-/// of an orientation is turned off, since that depends on its version and on the format. Empty if
-/// it cannot be decoded.
-inline cv::Mat decode_stored(std::span<const std::uint8_t> bytes, const ImageFacts& facts) {
+/// of an orientation is turned off, since that depends on its version and on the format. BGR; with
+/// `alpha` BGRA if the picture has alpha. Colours are not multiplied by it. Empty if it cannot be
+/// decoded.
+inline cv::Mat decode_stored(std::span<const std::uint8_t> bytes, const ImageFacts& facts,
+                             bool alpha) {
   std::vector<std::uint8_t> changed;
   if (detail::starts_with(bytes, "\x89PNG")) {
     if (without_extras_of_png(bytes, changed)) bytes = changed;
@@ -72,7 +73,13 @@ inline cv::Mat decode_stored(std::span<const std::uint8_t> bytes, const ImageFac
   const cv::Mat encoded(1, static_cast<int>(bytes.size()), CV_8UC1,
                         const_cast<std::uint8_t*>(bytes.data()));  // only read
   const CodecMessages to_the_log;
-  return cv::imdecode(encoded, cv::IMREAD_COLOR | cv::IMREAD_IGNORE_ORIENTATION);
+  cv::Mat picture = cv::imdecode(encoded, cv::IMREAD_COLOR | cv::IMREAD_IGNORE_ORIENTATION);
+  if (!alpha || picture.empty() || detail::starts_with(bytes, "\xFF\xD8")) return picture;  // JPEG
+  const cv::Mat opacity = detail::decode_alpha(encoded);
+  if (opacity.size() == picture.size()) {
+    cv::merge(std::vector<cv::Mat>{picture.clone(), opacity}, picture);
+  }
+  return picture;
 }
 
 /// Decodes one complete picture (see `image_facts`), turns it upright and resizes it into `pixels`.
@@ -87,9 +94,11 @@ inline PictureSize decode_image(std::span<const std::uint8_t> bytes, const Frame
   if (bytes.size() > static_cast<std::size_t>(INT_MAX)) return {};
   const auto facts = image_facts(bytes);
   if (!facts) return {};
-  const MemoryGate::Hold memory = MemoryGate::decoding().enter(facts->decoding_bytes);
+  // With alpha: colours, all channels, and both together.
+  const std::uint64_t times = shape.has_alpha() ? 3 : 1;
+  const MemoryGate::Hold memory = MemoryGate::decoding().enter(times * facts->decoding_bytes);
   try {
-    const cv::Mat stored = decode_stored(bytes, *facts);
+    const cv::Mat stored = decode_stored(bytes, *facts, shape.has_alpha());
     if (stored.empty()) return {};
     const cv::Mat picture = upright(stored, facts->orientation);
     resize_picture(picture, shape, pixels);

@@ -21,17 +21,22 @@
 namespace pvm::inline v0::io {
 
 /// The shape of a frame. Pixels are 8-bit, [height][width][channels], the channels in the order
-/// blue, green, red.
+/// blue, green, red, alpha. Alpha is 0 where a picture is transparent and 255 where it is opaque,
+/// as a picture without transparency is everywhere; the colours are not multiplied by it.
 struct FrameShape {
   int height = 0;    ///< in pixels, at least 1 in a request
   int width = 0;     ///< in pixels, at least 1 in a request
-  int channels = 3;  ///< 3 (BGR) or 1 (grey)
+  int channels = 3;  ///< 1 grey, 2 grey and alpha, 3 BGR, 4 BGR and alpha
 
   /// The number of bytes of a frame.
   [[nodiscard]] constexpr std::size_t size() const noexcept {
     return static_cast<std::size_t>(height) * static_cast<std::size_t>(width) *
            static_cast<std::size_t>(channels);
   }
+  /// Whether the last channel is alpha.
+  [[nodiscard]] constexpr bool has_alpha() const noexcept { return channels % 2 == 0; }
+  /// The number of the other channels, which come first: 1 or 3.
+  [[nodiscard]] constexpr int colours() const noexcept { return channels - (has_alpha() ? 1 : 0); }
   bool operator==(const FrameShape&) const = default;
 };
 

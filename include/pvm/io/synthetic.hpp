@@ -131,12 +131,15 @@ class Synthetic {
             pixels(2 * ball.radius)};
   }
 
-  /// A colour (0 to 255 each) as `channels` bytes: blue, green and red, or their luminance.
-  static std::array<std::uint8_t, 3> colour(std::uint32_t blue, std::uint32_t green,
+  /// A colour (0 to 255 each) as `channels` bytes: blue, green and red, or their luminance, and
+  /// that it is opaque.
+  static std::array<std::uint8_t, 4> colour(std::uint32_t blue, std::uint32_t green,
                                             std::uint32_t red, int channels) {
+    constexpr std::uint8_t opaque = 255;
     const std::uint32_t grey = (29 * blue + 150 * green + 77 * red) / 256;
-    return {static_cast<std::uint8_t>(channels == 1 ? grey : blue),
-            static_cast<std::uint8_t>(green), static_cast<std::uint8_t>(red)};
+    if (channels < 3) return {static_cast<std::uint8_t>(grey), opaque};
+    return {static_cast<std::uint8_t>(blue), static_cast<std::uint8_t>(green),
+            static_cast<std::uint8_t>(red), opaque};
   }
 
   /// Renders the background for frames of `shape`: a coarse and a fine texture in shades of brown,

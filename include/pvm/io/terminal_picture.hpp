@@ -23,6 +23,7 @@
 #endif
 
 #include <pvm/core/config.hpp>
+#include <pvm/io/channels.hpp>
 
 namespace pvm::inline v0::io {
 
@@ -46,7 +47,8 @@ inline TerminalFormat terminal_format(std::FILE* terminal) {
   return format;
 }
 
-/// A picture (8-bit, 1 or 3 channels, square) and a few words of ASCII to stand above it.
+/// A picture (8-bit, 1 to 4 channels, square; alpha is not shown) and a few words of ASCII to stand
+/// above it.
 struct NamedPicture {
   std::string_view name;
   cv::Mat picture;
@@ -81,10 +83,8 @@ inline std::string terminal_pictures(const std::vector<NamedPicture>& pictures,
     std::string words(name.substr(0, static_cast<std::size_t>(side)));
     words.resize(static_cast<std::size_t>(side), ' ');
     text += (small.empty() ? "" : " ") + words;
-    cv::Mat colour = picture;
-    if (picture.channels() == 1) cv::cvtColor(picture, colour, cv::COLOR_GRAY2BGR);
     const int how = picture.rows > side ? cv::INTER_AREA : cv::INTER_NEAREST;
-    cv::resize(colour, small.emplace_back(), {side, side}, 0, 0, how);
+    cv::resize(detail::colours_of(picture, 3), small.emplace_back(), {side, side}, 0, 0, how);
   }
   text += "\n";
   for (int row = 0; row < side; row += 2) {

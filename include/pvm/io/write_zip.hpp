@@ -32,6 +32,7 @@
 
 #include <pvm/core/error.hpp>
 #include <pvm/io/atomic_file.hpp>
+#include <pvm/io/channels.hpp>
 #include <pvm/io/labels.hpp>
 #include <pvm/io/quiet.hpp>
 #include <pvm/io/request.hpp>
@@ -67,7 +68,7 @@ inline std::vector<std::uint8_t> encode_jpeg(const FrameShape& shape,
                                              std::vector<std::uint8_t>& pixels) {
   std::vector<std::uint8_t> jpeg;
   const cv::Mat picture(shape.height, shape.width, CV_8UC(shape.channels), pixels.data());
-  cv::imencode(".jpg", picture, jpeg, {cv::IMWRITE_JPEG_QUALITY, 95});
+  cv::imencode(".jpg", colours_of(picture, shape.colours()), jpeg, {cv::IMWRITE_JPEG_QUALITY, 95});
   return jpeg;
 }
 

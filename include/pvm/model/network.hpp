@@ -114,9 +114,9 @@ concept NetworkPart = requires(NetworkValues& values) {
 
 }  // namespace detail
 
-/// Frames have `Side` x `Side` pixels and `Channels` channels (1 grey, 3 BGR). Each unit of the
-/// first layer sees a patch of `Block` x `Block` pixels, so `Side` must be the first layer's side
-/// times `Block`.
+/// Frames have `Side` x `Side` pixels and `Channels` channels (1 grey, 2 grey and alpha, 3 BGR, 4
+/// BGR and alpha). Each unit of the first layer sees a patch of `Block` x `Block` pixels, so `Side`
+/// must be the first layer's side times `Block`.
 template <int Side, int Channels = 3, int Block = 5>
 struct Input {
   static constexpr auto part = detail::Part::input;
@@ -362,7 +362,7 @@ constexpr bool fan_in_reaches(const NetworkValues& v) {
 constexpr NetworkFault fault_of(const NetworkValues& v) {
   using enum NetworkFault;
   if (!sides_fit(v.layer_shapes)) return layer_side;
-  if (v.input_channels != 1 && v.input_channels != 3) return channels;
+  if (!within(v.input_channels, 1, Limits::channels)) return channels;
   if (!within(v.input_block_size, 1, Limits::block)) return block;
   if (v.frame_side != v.layer_shapes.front() * v.input_block_size) return frame;
   if (!within(v.frame_side, 1, Limits::frame)) return frame_limit;
@@ -422,8 +422,10 @@ struct CheckedParts {
       "pvm::Network: a part is given twice (NoFinalRate and FinalRate are one part, and so "
       "are NoIntermediateRate and IntermediateRate)");
   static_assert(fault != NetworkFault::layer_side, "pvm::Network: Layers have sides of 1 to 512");
-  static_assert(fault != NetworkFault::channels,
-                "pvm::Network: the Input has 1 channel (grey) or 3 (BGR)");
+  static_assert(
+      fault != NetworkFault::channels,
+      "pvm::Network: the Input has 1 channel (grey), 2 (grey and alpha), 3 (BGR) or 4 (BGR "
+      "and alpha)");
   static_assert(fault != NetworkFault::block,
                 "pvm::Network: the Input's block is 1 to 256 pixels wide");
   static_assert(fault != NetworkFault::frame,

@@ -30,7 +30,7 @@ struct Spec {
   // The network.
   std::vector<int> layer_shapes;  ///< layer l has layer_shapes[l] x layer_shapes[l] units
   int input_block_size = 0;       ///< side of the patch that a layer-0 unit sees, in pixels
-  int input_channels = 3;         ///< 3 (BGR) or 1 (grey)
+  int input_channels = 3;         ///< 1 grey, 2 grey and alpha, 3 BGR, 4 BGR and alpha
   int hidden_block_size = 0;      ///< a unit has hidden_block_size^2 hidden values
   int fan_in_square_size = 0;     ///< side of the square of units below that may feed a unit
   double fan_in_radius = 0;       ///< those within this distance of the square's centre do feed it
@@ -83,6 +83,7 @@ struct Limits {
   static constexpr int layers = 64;
   static constexpr int side = 512;               ///< side of a layer, in units
   static constexpr int block = 256;              ///< input_block_size
+  static constexpr int channels = 4;             ///< input_channels
   static constexpr int hidden = 64;              ///< hidden_block_size
   static constexpr int frame = 8192;             ///< side of a frame, in pixels
   static constexpr int lateral = 512;            ///< lateral_radius
@@ -123,8 +124,9 @@ inline void check_sizes(const Spec& spec, const SpecCheck& check) {
                            Limits::layers);
   for (const int side : spec.layer_shapes) check.range("layer_shapes", side, 1, Limits::side);
   check.range("input_block_size", spec.input_block_size, 1, Limits::block);
-  if (spec.input_channels != 1 && spec.input_channels != 3) {
-    check.refuse("input_channels", spec.input_channels, "allowed: 1 (grey) or 3 (BGR)");
+  if (spec.input_channels < 1 || spec.input_channels > Limits::channels) {
+    check.refuse("input_channels", spec.input_channels,
+                 "allowed: 1 (grey), 2 (grey and alpha), 3 (BGR) or 4 (BGR and alpha)");
   }
   check.range("hidden_block_size", spec.hidden_block_size, 1, Limits::hidden);
   check.range("frame side (layer_shapes[0] * input_block_size)", spec.frame_side(), 1,

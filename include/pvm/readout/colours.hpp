@@ -24,8 +24,9 @@ struct ColourBins {
   static constexpr int grey_knots = 16;
   static constexpr int levels = 32;
 
-  explicit ColourBins(int channels) : channels_(channels) {
-    const int k = channels == 1 ? grey_knots : knots;
+  /// `channels`: of the frames, 1 to 4. Alpha is no colour.
+  explicit ColourBins(int channels) : channels_(channels < 3 ? 1 : 3) {
+    const int k = channels_ == 1 ? grey_knots : knots;
     for (int level = 0; level < levels; ++level) {
       const float place =
           static_cast<float>(level) * static_cast<float>(k - 1) / static_cast<float>(levels - 1);
@@ -79,7 +80,7 @@ struct ColourBins {
     float beyond = 0;  // how far behind it, 0 to 1
   };
 
-  int channels_;
+  int channels_;  // of a colour
   std::array<Place, levels> axis_;
 };
 

@@ -242,7 +242,7 @@ function mark() {
 function paint(id, value) {  // value(i): of the pixel's channel i, in the frame's order
   const canvas = $(id), side = status.side, channels = status.channels, picture = new ImageData(side, side);
   for (let i = 0; i < side * side; ++i) {
-    for (let c = 0; c < 3; ++c) picture.data[4 * i + c] = value(channels === 1 ? i : 3 * i + 2 - c);
+    for (let c = 0; c < 3; ++c) picture.data[4 * i + c] = value(channels * i + (channels < 3 ? 0 : 2 - c));
     picture.data[4 * i + 3] = 255;
   }
   canvas.getContext("2d").putImageData(picture, 0, 0);

@@ -3,7 +3,7 @@
 """Predictive Vision Model: training, and prediction for many streams.
 
 Frames are arrays of uint8, [height, width, channels] or [height, width]; three channels are blue,
-green, red, as in OpenCV. Frames of another size than the network's are resized. Whatever hands over
+green, red, as in OpenCV; a second or fourth is alpha, or whatever the program puts there. Frames of another size than the network's are resized. Whatever hands over
 its memory by DLPack, or numpy can take without a copy, is an array: a torch tensor, for example. It
 is in host memory, except that a Predictor on a GPU takes frames of that GPU, too (`Predictor.predict`).
 

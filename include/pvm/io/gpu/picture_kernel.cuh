@@ -159,21 +159,22 @@ struct Upright {
 };
 
 /// Computes pixel `pixel` (row * width + column) of a frame of `height` x `width` pixels and writes
-/// its `Channels` bytes to `out`.
+/// its `Channels` bytes to `out`: grey or BGR, and alpha, which is opaque.
 template <int Channels, class Picture>
 __device__ void make_pixel(const Picture& stored, int pixel, int height, int width,
                            std::uint8_t* out) {
   const Upright<Picture> picture(stored);
   const Cubic across = cubic(pixel % width, picture.width, width);
   const Cubic down = cubic(pixel / width, picture.height, height);
-  int sums[Channels] = {};
+  constexpr int colours = Channels < 3 ? 1 : 3;
+  int sums[colours] = {};
   for (int j = 0; j < 4; ++j) {
     const int y = min(max(down.first + j, 0), picture.height - 1);
-    int row[Channels] = {};
+    int row[colours] = {};
     for (int i = 0; i < 4; ++i) {
       const int x = min(max(across.first + i, 0), picture.width - 1);
       const Bgr colour = picture.at(x, y);
-      if constexpr (Channels == 1) {  // OpenCV's COLOR_BGR2GRAY
+      if constexpr (colours == 1) {  // OpenCV's COLOR_BGR2GRAY
         const int grey = (3735 * colour.b + 19235 * colour.g + 9798 * colour.r + (1 << 14)) >> 15;
         row[0] += across.weight[i] * grey;
       } else {
@@ -182,11 +183,12 @@ __device__ void make_pixel(const Picture& stored, int pixel, int height, int wid
         row[2] += across.weight[i] * colour.r;
       }
     }
-    for (int c = 0; c < Channels; ++c) sums[c] += down.weight[j] * row[c];
+    for (int c = 0; c < colours; ++c) sums[c] += down.weight[j] * row[c];
   }
-  for (int c = 0; c < Channels; ++c) {
+  for (int c = 0; c < colours; ++c) {
     out[c] = static_cast<std::uint8_t>(clamp8((sums[c] + (1 << 21)) >> 22));
   }
+  if constexpr (Channels > colours) out[colours] = 255;
 }
 
 /// Makes the frames of several JPEGs, [pictures][height][width][channels]. Grid: (blocks of pixels,
@@ -221,17 +223,19 @@ inline pvm::detail::LaunchShape frames_launch(const FrameShape& shape, std::size
 /// memory. `frames`: [count][shape.size()].
 inline cudaError_t launch_frames(const Planes* pictures, std::size_t count, std::uint8_t* frames,
                                  const FrameShape& shape, cudaStream_t stream) {
-  return pvm::detail::launch(shape.channels == 1 ? make_frames<1> : make_frames<3>,
-                             frames_launch(shape, count, stream), pictures, frames, shape.height,
-                             shape.width);
+  using Kernel = void (*)(const Planes*, std::uint8_t*, int, int);
+  constexpr Kernel of_channels[] = {make_frames<1>, make_frames<2>, make_frames<3>, make_frames<4>};
+  return pvm::detail::launch(of_channels[shape.channels - 1], frames_launch(shape, count, stream),
+                             pictures, frames, shape.height, shape.width);
 }
 
 /// Launches the making of the frame of a video's picture; `frame` is in device memory.
 inline cudaError_t launch_frame(const Nv12& picture, std::uint8_t* frame, const FrameShape& shape,
                                 cudaStream_t stream) {
-  return pvm::detail::launch(shape.channels == 1 ? make_frame<1> : make_frame<3>,
-                             frames_launch(shape, 1, stream), picture, frame, shape.height,
-                             shape.width);
+  using Kernel = void (*)(Nv12, std::uint8_t*, int, int);
+  constexpr Kernel of_channels[] = {make_frame<1>, make_frame<2>, make_frame<3>, make_frame<4>};
+  return pvm::detail::launch(of_channels[shape.channels - 1], frames_launch(shape, 1, stream),
+                             picture, frame, shape.height, shape.width);
 }
 
 }  // namespace pvm::inline v0::io::detail

@@ -131,7 +131,7 @@ struct Finder {
   }
   __device__ int colour(const std::uint8_t* pixel) const {
     int c = pixel[0] >> 3;
-    for (int k = 1; k < a.channels; ++k) c = c * colour_levels + (pixel[k] >> 3);
+    for (int k = 1; k < 3 && a.channels >= 3; ++k) c = c * colour_levels + (pixel[k] >> 3);
     return c;
   }
   /// The mean of get(cell) over the cells at most `radius` from `at` along a line of cells.
