@@ -101,10 +101,10 @@ inline std::span<const std::uint8_t> frame_of(const py::array& array,
     return {pixels, shape.size()};
   }
   constexpr py::ssize_t most = 1 << 15;
-  if (length(0) < 1 || length(1) < 1 || length(0) > most || length(1) > most ||
-      (length(2) != 1 && length(2) != 3 && length(2) != 4)) {
+  if (length(0) < 1 || length(1) < 1 || length(0) > most || length(1) > most || length(2) < 1 ||
+      length(2) > 4) {
     throw pvm::Error(pvm::Fault::usage,
-                     "a frame has 1 to 32768 rows and columns and 1, 3 or 4 channels, and this "
+                     "a frame has 1 to 32768 rows and columns and 1 to 4 channels, and this "
                      "array is " +
                          std::to_string(length(0)) + " x " + std::to_string(length(1)) + " x " +
                          std::to_string(length(2)));

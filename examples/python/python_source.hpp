@@ -98,7 +98,7 @@ class PythonSource {
     const auto dimensions = frames.attr("ndim").cast<int>();
     if (dimensions != 3) return dimensions < 3;
     const auto last = frames.attr("shape").attr("__getitem__")(2).cast<py::ssize_t>();
-    return last == 1 || last == 3 || last == 4;
+    return last >= 1 && last <= 4;
   }
 
   py::object next_object() {

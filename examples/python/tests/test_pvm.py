@@ -397,7 +397,8 @@ def test_a_source_has_one_reader_at_a_time():
     with pytest.raises(pvm.Error, match="is being read already"):
         pvm.Trainer(TINY, batch=2).fit([source, source], 5)
     trainer.fit(source, 20)
-    for shape in ((0, 8), (8, -1), (8, 8, 2), (10**9, 10**9)):
+    assert (source.read(8, 8, 4)[..., 3] == 255).all()  # opaque
+    for shape in ((0, 8), (8, -1), (8, 8, 5), (10**9, 10**9)):
         with pytest.raises(pvm.Error, match="1 to 32768 rows"):
             source.read(*shape)
 
@@ -516,6 +517,13 @@ def test_frames_of_other_sizes_are_resized():
     flat = np.full((100, 37), 128, np.uint8)
     trainer.run(flat)
     assert trainer.step == 1
+    # Alpha is dropped, or kept if the network has it.
+    trainer.run(np.stack([flat, flat], axis=2))
+    assert trainer.step == 2
+    of_alpha = pvm.Trainer({**spec(), "input_channels": 2}, freeze=True)
+    of_alpha.run(np.stack([flat, flat // 2], axis=2))
+    assert of_alpha.prediction().shape == (1, *of_alpha.frame_shape)
+    assert of_alpha.frame_shape[2] == 2
 
 
 def interrupt_after(seconds):
