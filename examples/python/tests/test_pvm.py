@@ -317,7 +317,7 @@ def test_errors_are_the_librarys_sentences(tmp_path):
     trainer = pvm.Trainer(TINY)
     for wrong, sentence in (
         (np.zeros((8, 8, 3)), "uint8, and these are float64"),
-        (np.zeros((8, 8, 2), np.uint8), "8 x 8 x 2"),
+        (np.zeros((8, 8, 5), np.uint8), "8 x 8 x 5"),
         (np.zeros(8, np.uint8), "has 1"),
         (np.zeros((0, 8, 3), np.uint8), "0 x 8 x 3"),
         ("text", "uint8"),
