@@ -18,9 +18,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <opencv2/imgcodecs.hpp>
+
 #include <pvm/core/printable.hpp>
 #include <pvm/io/checkpoint.hpp>
 #include <pvm/io/safetensors.hpp>
+#include <pvm/io/video.hpp>
 #include <pvm/io/zip.hpp>
 #include <pvm/model/json.hpp>
 
@@ -425,6 +428,69 @@ TEST_CASE("Boxes are written in pixels of the pictures that are written", "[cli]
     CHECK(std::abs(to.label.box.y - from.label.box.y) <= 0.5F);
     CHECK(std::abs(to.label.box.width - from.label.box.width) <= 0.5F);
     CHECK(std::abs(to.label.box.height - from.label.box.height) <= 0.5F);
+  }
+}
+
+namespace {
+
+/// A directory `pictures` of 12 PNGs with a transparent bar, which moves.
+void write_transparent_pictures(const TempDir& dir) {
+  std::filesystem::create_directory(dir / "pictures");
+  for (int i = 0; i < 12; ++i) {
+    cv::Mat picture(24, 24, CV_8UC4, cv::Scalar(20 * i, 90, 200, 255));
+    picture.colRange(2 * i, 2 * i + 2).setTo(cv::Scalar(0, 0, 0, 0));
+    cv::imwrite((dir / "pictures" / (std::to_string(i) + ".png")).string(), picture);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("Networks of two and four channels: a run from end to end", "[cli]") {
+  for (const int channels : {2, 4}) {
+    INFO(channels);
+    const TempDir dir;
+    write_transparent_pictures(dir);
+    pvm::Spec spec = tiny_spec();
+    spec.input_channels = channels;
+    write_file(dir / "spec.json", pvm::to_json_text(spec, 2));
+    const auto good = [&](std::vector<std::string> arguments) {
+      arguments.insert(arguments.begin(), "-q");
+      const Outcome outcome = run(dir, arguments);
+      INFO(outcome.err);
+      CHECK(outcome.code == 0);
+      CHECK(outcome.err.empty());
+      return outcome;
+    };
+    good({"-S", "spec.json", "-f", "pictures", "-n", "60", "-o", "whole"});
+    good({"-S", "spec.json", "-f", "pictures", "-n", "25", "-o", "part"});
+    good({"-L", "part_000000025.safetensors", "-f", "pictures", "-n", "60", "-o", "part",
+          "--export", "run.avi", "--preview", "run.png", "--record", "prediction", "run.npy"});
+    CHECK(io::load_checkpoint(dir / "part_000000060.safetensors").state.weights ==
+          io::load_checkpoint(dir / "whole_000000060.safetensors").state.weights);
+    CHECK(io::Video(dir / "run.avi").count_frames() == 35);
+    CHECK(std::filesystem::exists(dir / "run.png"));
+    CHECK(contains(good({"-L", "whole_000000060.safetensors", "--eval", "pictures"}).out, "psnr"));
+
+    good({"-S", "spec.json", "-f", "pictures", "--write-zip", "written.zip"});
+    io::Zip zip(dir / "written.zip");
+    const io::FrameShape shape{12, 12, channels};
+    std::vector<std::uint8_t> pixels(shape.size());
+    zip.next(shape, pixels);
+    CHECK(pixels[static_cast<std::size_t>(channels) - 1] == 0);  // the bar
+    CHECK(pixels[shape.size() - 1] == 255);
+  }
+}
+
+TEST_CASE("Networks of no channels, or of five, are refused", "[cli]") {
+  const TempDir dir;
+  for (const char* wrong : {"0", "5"}) {
+    std::string text = pvm::to_json_text(tiny_spec());
+    const std::string key = "\"input_channels\":";
+    text.replace(text.find(key + "3"), key.size() + 1, key + wrong);
+    write_file(dir / "spec.json", text);
+    const Outcome outcome = run(dir, {"-S", "spec.json", "-n", "5"});
+    CHECK(outcome.code == 2);
+    CHECK(contains(outcome.err, "2 (grey and alpha)"));
   }
 }
 

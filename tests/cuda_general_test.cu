@@ -188,6 +188,12 @@ TEST_CASE("tiny networks follow the reference", "[gpu]") {
     spec.intermediate_learning_rate = 0.004;
     require_close(distance(spec, usual(120)));
   }
+  SECTION("alpha") {
+    spec.input_channels = 4;
+    require_close(distance(spec, usual(80)));
+    spec.input_channels = 2;
+    require_close(distance(spec, usual(80)));
+  }
   SECTION("a list of many gradients") {
     spec.momentum = 0.9;
     spec.initial_learning_rate = 0.0005;

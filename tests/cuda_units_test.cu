@@ -493,6 +493,11 @@ TEMPLATE_TEST_CASE("units: fp32 follows the reference", "[gpu]", pvm::CudaReside
   const int steps = steps_of(60, 30);
   check_small(distance<E>(quick(), 1, steps));
   check_small(distance<typename E::template with_hidden<36>>(with_36(), 1, steps));
+  for (const int channels : {1, 2, 4}) {
+    auto spec = quick();
+    spec.input_channels = channels;
+    check_small(distance<E>(spec, 1, steps_of(30, 16)));
+  }
   auto sign_of_error = logistic();
   sign_of_error.opt_abs_diff = true;
   sign_of_error.initial_learning_rate = 0.0005;

@@ -27,24 +27,6 @@ std::string seen_of_picture(const Bytes& bytes) {
   return io::decode_image(bytes, shape, frame.pixels) ? corners(frame, shape) : "unreadable";
 }
 
-/// The checksum of a PNG's chunk.
-std::uint32_t crc(const std::string& text) {
-  std::uint32_t value = 0xFFFF'FFFF;
-  for (const char c : text) {
-    value ^= static_cast<unsigned char>(c);
-    for (int i = 0; i < 8; ++i) value = value >> 1 ^ ((value & 1) != 0 ? 0xEDB8'8320 : 0);
-  }
-  return ~value;
-}
-
-Bytes png_with_exif(unsigned number) {
-  Bytes bytes = encoded(quarters(), ".png");
-  const std::string chunk = "eXIf" + exif(number);
-  insert(bytes, 33,
-         number_bytes(chunk.size() - 4, 4, true) + chunk + number_bytes(crc(chunk), 4, true));
-  return bytes;
-}
-
 Bytes webp_with_exif(unsigned number) {
   Bytes bytes = encoded(quarters(), ".webp");
   if (bytes.empty()) return {};  // this OpenCV has no WebP

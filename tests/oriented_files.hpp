@@ -78,6 +78,24 @@ inline Bytes jpeg_with_exif(unsigned number, bool big = true) {
   return bytes;
 }
 
+/// The checksum of a PNG's chunk.
+inline std::uint32_t crc(const std::string& text) {
+  std::uint32_t value = 0xFFFF'FFFF;
+  for (const char c : text) {
+    value ^= static_cast<unsigned char>(c);
+    for (int i = 0; i < 8; ++i) value = value >> 1 ^ ((value & 1) != 0 ? 0xEDB8'8320 : 0);
+  }
+  return ~value;
+}
+
+inline Bytes png_with_exif(unsigned number, const cv::Mat& drawn = quarters()) {
+  Bytes bytes = encoded(drawn, ".png");
+  const std::string chunk = "eXIf" + exif(number);
+  insert(bytes, 33,
+         number_bytes(chunk.size() - 4, 4, true) + chunk + number_bytes(crc(chunk), 4, true));
+  return bytes;
+}
+
 /// The MP4 file with another matrix in its only track, which states an EXIF orientation.
 inline Bytes turned_mp4(Bytes file, unsigned number) {
   constexpr std::array<std::array<int, 4>, 8> matrices = {{{1, 0, 0, 1},

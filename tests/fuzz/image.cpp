@@ -35,6 +35,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
       fuzz::require(without.size() < size, "a PNG without extras is smaller");
       fuzz::require(same && same->width == facts->width && same->height == facts->height,
                     "a PNG without extras has the same size");
+      fuzz::require(same && same->alpha == facts->alpha, "... and is as transparent");
     }
   }
   return 0;

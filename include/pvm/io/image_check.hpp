@@ -32,7 +32,7 @@ inline std::optional<ImageFacts> bmp_facts(Bytes bytes) noexcept {
   const std::uint64_t width = little_endian(bytes, 18, 4);
   const auto height = static_cast<std::uint64_t>(signed_height < 0 ? -std::int64_t{signed_height}
                                                                    : std::int64_t{signed_height});
-  const auto facts = within_limits(width, height, 0, {});
+  const auto facts = within_limits(width, height, 0, {}, little_endian(bytes, 28, 2) == 32);
   if (!facts) return std::nullopt;
   if (little_endian(bytes, 30, 4) % 3 != 0) return facts;  // compressed: the size is not known
   const std::uint64_t row = (width * little_endian(bytes, 28, 2) + 31) / 32 * 4;

@@ -25,6 +25,7 @@ struct ImageFacts {
   std::uint64_t width = 0, height = 0;  ///< in pixels as they are stored
   std::uint64_t decoding_bytes = 0;     ///< what decoding and resizing take, at most
   Orientation orientation{};            ///< how the stored pixels must be turned
+  bool alpha = false;                   ///< whether it may be transparent somewhere
 };
 
 namespace detail {
@@ -38,12 +39,13 @@ constexpr bool sensible_size(std::uint64_t width, std::uint64_t height) noexcept
 /// it breaks the limits.
 constexpr std::optional<ImageFacts> within_limits(std::uint64_t width, std::uint64_t height,
                                                   std::uint64_t more,
-                                                  const Orientation& orientation) noexcept {
+                                                  const Orientation& orientation,
+                                                  bool alpha = false) noexcept {
   if (!sensible_size(width, height) || more > most_decoding_bytes) return std::nullopt;
   // BGR; another copy to turn it; its grey version.
   const std::uint64_t bytes = width * height * (orientation.upright() ? 4 : 7) + more;
   if (bytes > most_decoding_bytes) return std::nullopt;
-  return ImageFacts{width, height, bytes, orientation};
+  return ImageFacts{width, height, bytes, orientation, alpha};
 }
 
 }  // namespace detail

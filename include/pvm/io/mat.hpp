@@ -18,13 +18,14 @@
 
 namespace pvm::inline v0::io {
 
-/// 8-bit pictures: grey, grey and alpha, BGR or BGRA. They are resized as those of the sources are.
+/// 8-bit pictures: grey, grey and alpha, BGR or BGRA. Where there is no alpha they are opaque. They
+/// are resized as those of the sources are.
 template <>
 struct AsFrame<cv::Mat> {
   static PictureSize write(const cv::Mat& picture, const FrameShape& shape,
                            std::span<std::uint8_t> pixels) {
-    const int channels = picture.channels();
-    if (picture.empty() || picture.dims != 2 || picture.depth() != CV_8U || channels > 4) {
+    if (picture.empty() || picture.dims != 2 || picture.depth() != CV_8U ||
+        picture.channels() > 4) {
       throw Error(Fault::usage, picture.empty()
                                     ? "the picture is empty; did the camera or file end?"
                                     : "the picture must have 8 bits per channel and 1 to 4 "

@@ -34,11 +34,14 @@ inline std::size_t png_chunk(Bytes bytes, std::size_t at) noexcept {
 inline std::optional<ImageFacts> png_facts(Bytes bytes) noexcept {
   if (bytes.size() < 33 || !starts_with(bytes, "IHDR", 12)) return std::nullopt;
   Orientation orientation;
+  bool alpha = (bytes[25] & 4) != 0;  // the kind of colours
   for (std::size_t at = png_magic, size = 0; (size = png_chunk(bytes, at)) > 0; at += size) {
     if (starts_with(bytes, "eXIf", at + 4))
       orientation = tiff_orientation(bytes.subspan(at + 8, size - 12));
+    if (starts_with(bytes, "tRNS", at + 4)) alpha = true;
     if (starts_with(bytes, "IEND", at + 4)) {
-      return within_limits(big_endian(bytes, 16, 4), big_endian(bytes, 20, 4), 0, orientation);
+      return within_limits(big_endian(bytes, 16, 4), big_endian(bytes, 20, 4), 0, orientation,
+                           alpha);
     }
   }
   return std::nullopt;

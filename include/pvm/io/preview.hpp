@@ -63,8 +63,8 @@ class Sheet {
 
   void title(const std::string& words) { text({gap, 24}, words, 0.5, 230); }
 
-  /// Adds `picture` (8-bit, 1 to 4 channels, square; alpha is not shown) at the next free place,
-  /// scaled to the size of the square, with `label` and a smaller line `detail` above it.
+  /// Adds `picture` (8-bit, 1 to 4 channels, of which alpha is not shown; square) at the next free
+  /// place, scaled to the size of the square, with `label` and a smaller line `detail` above it.
   void add(const cv::Mat& picture, const std::string& label, const std::string& detail) {
     const int x = gap + next_ % columns * (side + gap);
     const int y = title_height + next_ / columns * (label_height + side + gap);

@@ -47,8 +47,8 @@ inline TerminalFormat terminal_format(std::FILE* terminal) {
   return format;
 }
 
-/// A picture (8-bit, 1 to 4 channels, square; alpha is not shown) and a few words of ASCII to stand
-/// above it.
+/// A picture (8-bit, 1 to 4 channels, of which alpha is not shown; square) and a few words of ASCII
+/// to stand above it.
 struct NamedPicture {
   std::string_view name;
   cv::Mat picture;
@@ -84,7 +84,7 @@ inline std::string terminal_pictures(const std::vector<NamedPicture>& pictures,
     words.resize(static_cast<std::size_t>(side), ' ');
     text += (small.empty() ? "" : " ") + words;
     const int how = picture.rows > side ? cv::INTER_AREA : cv::INTER_NEAREST;
-    cv::resize(detail::colours_of(picture, 3), small.emplace_back(), {side, side}, 0, 0, how);
+    cv::resize(colours_of(picture, 3), small.emplace_back(), {side, side}, 0, 0, how);
   }
   text += "\n";
   for (int row = 0; row < side; row += 2) {

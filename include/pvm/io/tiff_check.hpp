@@ -49,8 +49,12 @@ inline std::optional<ImageFacts> tiff_facts(Bytes bytes) noexcept {
     if (!sensible_size(columns * across, (*height + down - 1) / down * down)) return std::nullopt;
   }
   const std::uint64_t of_part = across * down * (4 + *samples * ((*bits + 7) / 8));
+  constexpr std::uint32_t rgb = 2;  // others may have four channels, too: CMYK
+  const bool alpha =
+      *samples == 4 && directory->value(262, 0) == rgb && (*bits == 8 || *bits == 16);
   return within_limits(*width, *height, of_part,
-                       orientation_of_exif(directory->value(tiff_orientation_tag, 1).value_or(1)));
+                       orientation_of_exif(directory->value(tiff_orientation_tag, 1).value_or(1)),
+                       alpha);
 }
 
 }  // namespace pvm::inline v0::io::detail

@@ -23,6 +23,7 @@ struct WebpChunks {
   bool has_canvas = false, has_picture = false, agree = true;
   std::uint64_t bytes_per_pixel = 0;  ///< that the decoder takes besides the result
   Orientation orientation{};
+  bool alpha = false;
 
   /// A chunk of pixels of this size.
   void picture(std::uint64_t columns, std::uint64_t rows, std::uint64_t bytes) noexcept {
@@ -44,7 +45,8 @@ inline void read_webp_chunk(Bytes bytes, std::size_t at, std::size_t size,
     all.width = little_endian(bytes, content + 4, 3) + 1;
     all.height = little_endian(bytes, content + 7, 3) + 1;
     const std::uint8_t flags = bytes[content];
-    if ((flags & alpha) != 0) all.bytes_per_pixel += 4;
+    all.alpha = (flags & alpha) != 0;
+    if (all.alpha) all.bytes_per_pixel += 4;
     if ((flags & animated) != 0) {  // its frames lie on the canvas, in chunks of their own
       all.has_picture = true;
       all.bytes_per_pixel += 8;
@@ -55,6 +57,7 @@ inline void read_webp_chunk(Bytes bytes, std::size_t at, std::size_t size,
   } else if (starts_with(bytes, "VP8L", at) && size >= 5 && !all.has_picture) {
     const std::uint32_t packed = little_endian(bytes, content + 1, 4);
     const bool alpha = (packed >> 28 & 1) != 0;
+    all.alpha = all.alpha || alpha;
     all.picture((packed & 0x3FFF) + 1, (packed >> 14 & 0x3FFF) + 1,
                 !all.has_canvas && alpha ? 8 : 4);
   } else if (starts_with(bytes, "EXIF", at)) {
@@ -79,7 +82,7 @@ inline std::optional<ImageFacts> webp_facts(Bytes bytes) noexcept {
   }
   if (!all.has_picture || !all.agree || !sensible_size(all.width, all.height)) return std::nullopt;
   return within_limits(all.width, all.height, all.width * all.height * all.bytes_per_pixel,
-                       all.orientation);
+                       all.orientation, all.alpha);
 }
 
 }  // namespace pvm::inline v0::io::detail

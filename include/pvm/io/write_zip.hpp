@@ -64,12 +64,19 @@ class TemporaryFile {
   throw Error(Fault::source, pvm::quote(path.string()) + " cannot be written: " + why);
 }
 
-inline std::vector<std::uint8_t> encode_jpeg(const FrameShape& shape,
-                                             std::vector<std::uint8_t>& pixels) {
-  std::vector<std::uint8_t> jpeg;
+/// JPEGs have no alpha: frames with alpha are written as PNGs.
+inline const char* picture_extension(const FrameShape& shape) noexcept {
+  return shape.has_alpha() ? ".png" : ".jpg";
+}
+
+inline std::vector<std::uint8_t> encode_frame(const FrameShape& shape,
+                                              std::vector<std::uint8_t>& pixels) {
+  std::vector<std::uint8_t> file;
   const cv::Mat picture(shape.height, shape.width, CV_8UC(shape.channels), pixels.data());
-  cv::imencode(".jpg", colours_of(picture, shape.colours()), jpeg, {cv::IMWRITE_JPEG_QUALITY, 95});
-  return jpeg;
+  std::vector<int> how;
+  if (!shape.has_alpha()) how = {cv::IMWRITE_JPEG_QUALITY, 95};
+  cv::imencode(picture_extension(shape), encodable(picture), file, how);
+  return file;
 }
 
 /// A zip archive being written. Nothing is on the disk before `close`. All functions throw
@@ -159,13 +166,13 @@ inline void flush_to_disk(const std::filesystem::path& path) {
 }  // namespace detail
 
 /// Writes frames of `source` at `shape` into a new zip archive: as 0000.jpg, 0001.jpg, ... (quality
-/// 95), and labels.txt with a line for each frame: x,y,w,h in whole pixels of the pictures written,
-/// -1,-1,-1,-1 if the object is absent, ?,?,?,? if the frame is unlabelled. If all frames are
-/// unlabelled there is no labels.txt. The zip reads back to the same labels. `frames`: how many;
-/// without a value, all up to the end of the source's pass. The pictures are collected in a
-/// temporary file beside `path`, so their number is not limited by memory. `before(i)` is called
-/// before frame i, for showing progress; an exception it throws ends the writing. Returns the
-/// number of frames written.
+/// 95; with alpha as 0000.png, ... without loss), and labels.txt with a line for each frame:
+/// x,y,w,h in whole pixels of the pictures written, -1,-1,-1,-1 if the object is absent, ?,?,?,? if
+/// the frame is unlabelled. If all frames are unlabelled there is no labels.txt. The zip reads back
+/// to the same labels. `frames`: how many; without a value, all up to the end of the source's pass.
+/// The pictures are collected in a temporary file beside `path`, so their number is not limited by
+/// memory. `before(i)` is called before frame i, for showing progress; an exception it throws ends
+/// the writing. Returns the number of frames written.
 ///
 /// Throws Fault::usage if `frames` is 0, `shape` is impossible, or `path` exists already;
 /// Fault::source if reading or writing fails. Then nothing is left behind.
@@ -199,10 +206,10 @@ std::uint64_t write_published_zip(const std::filesystem::path& path, S& source,
     // delivered the first frame of the next pass: drop it.
     const Position next = source.position();
     if (ended() && (next.sequence != 0 || next.frame != 0)) break;
-    const auto jpeg = detail::encode_jpeg(shape, pixels);
-    stream.write(reinterpret_cast<const char*>(jpeg.data()),
-                 static_cast<std::streamsize>(jpeg.size()));
-    ends.push_back(ends.back() + jpeg.size());
+    const auto file = detail::encode_frame(shape, pixels);
+    stream.write(reinterpret_cast<const char*>(file.data()),
+                 static_cast<std::streamsize>(file.size()));
+    ends.push_back(ends.back() + file.size());
     labels += detail::label_line(info.label);
     labelled = labelled || info.label.state != LabelState::unlabelled;
   }
@@ -212,7 +219,7 @@ std::uint64_t write_published_zip(const std::filesystem::path& path, S& source,
   detail::ZipWriter archive(whole.path());
   const std::uint64_t written = ends.size() - 1;
   for (std::uint64_t i = 0; i < written; ++i) {
-    std::string name = std::to_string(i) + ".jpg";
+    std::string name = std::to_string(i) + detail::picture_extension(shape);
     name.insert(0, name.size() < 8 ? 8 - name.size() : 0, '0');
     archive.add_part(name, pictures.path(), ends[i], ends[i + 1] - ends[i]);
   }

@@ -298,9 +298,7 @@ class Service {
     std::transform(prediction.begin(), prediction.end(), picture.data,
                    [](float v) { return static_cast<std::uint8_t>(255.0F * v + 0.5F); });
     std::vector<std::uint8_t> file;
-    // OpenCV writes no PNG of two channels.
-    if (shape.channels == 2) picture = io::detail::with_channels(picture, 4);
-    cv::imencode(".png", picture, file);
+    cv::imencode(".png", io::encodable(picture), file);
     return detail::base64(file);
   }
 
